@@ -15,14 +15,17 @@ allow, because a request that arrives after the planning waits one step longer.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from paceline_planner.steptime import StepWork
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
 from paceline_workers.engine.scheduling import Scheduler, StepPlan
-from paceline_workers.engine.steptime import StepTimeFit
+from paceline_workers.engine.scheduling.leap import Times, leap, leap_limit
+from paceline_workers.engine.steptime import StepTimeEstimate, StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
 FAILED = "The engine failed while computing this request."
@@ -44,7 +47,7 @@ class PlannedStep:
 class StepCycle:
     """The scheduler, the steps in flight, and the step-time fit that learns from them."""
 
-    def __init__(self, scheduler: Scheduler, fit: StepTimeFit, *, ahead: bool, now: float) -> None:
+    def __init__(self, scheduler: Scheduler, fit: StepTimeEstimate, *, ahead: bool, now: float) -> None:
         self.scheduler = scheduler
         self.memory = scheduler.memory
         self.fit = fit
@@ -133,17 +136,43 @@ class StepCycle:
         self.scheduler.retract(step.plan)
         return step
 
+    def planning_time(self, since: float, work: StepWork) -> float:
+        """When to plan behind a step that begins at `since`: late enough to see new requests, early enough to have the
+        next step laid out when this one is over."""
+        return since + self.fit.seconds(work) * (1 - _HEADROOM) - 2 * self._host
+
     def finish(self, now: float) -> None:
         """End a round: set when the next one must begin."""
         if self._in_flight:
             flying = self._in_flight[0]
-            # late enough to see new requests, early enough to have the next step laid out when this one is over
-            self.wake = flying.since + self.fit.seconds(flying.plan.work) * (1 - _HEADROOM) - 2 * self._host
+            self.wake = self.planning_time(flying.since, flying.plan.work)
         elif self._collected or self._plan.chunks:
             self.wake = now
         else:
             self._ended = None
             self.wake = inf if self._plan.wake is None else self._plan.wake
+
+    # --- many rounds at once
+
+    @property
+    def flying(self) -> PlannedStep | None:
+        """The step in flight between two rounds, of an engine that plans ahead."""
+        return self._in_flight[0] if self._in_flight else None
+
+    def leap_limit(self, most: int) -> int:
+        """How many rounds `leap` may take now, up to `most`; 0 between planning and commit."""
+        flying = self.flying
+        if len(self._in_flight) != self._ahead:
+            return 0
+        return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
+
+    def leap(self, times: Sequence[Times], token: int) -> None:
+        """As many rounds as `times` without frames and statistics, each planned and committed at its pair of times."""
+        flying, ended = self.flying, times[-1][1]
+        plan = leap(self.scheduler, None if flying is None else flying.plan, times, token)
+        self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
+        self._ended, self._collected = ended, True
+        self.finish(ended)
 
     # --- reports
 

@@ -6,7 +6,9 @@ A step far from the prediction is ignored (a stall is not a property of the mode
 each other: then the machine has changed. Known hole: terms that always move together share the error arbitrarily.
 """
 
+from dataclasses import dataclass
 from math import sqrt
+from typing import Protocol
 
 from paceline_core.wire import StepTime
 from paceline_planner.step_clock import FittedClock
@@ -21,6 +23,34 @@ RECENT = 1 / 64
 PERSISTENT = 8
 _NOMINAL = (1e-3, 1e-5, 1e-5, 1e-8, 1e-9)
 _TERMS = len(_NOMINAL)
+
+
+class StepTimeEstimate(Protocol):
+    """An engine's own prediction of its steps. `model` and `error` are as in `StepTimeFit`."""
+
+    @property
+    def model(self) -> StepTime: ...
+
+    @property
+    def error(self) -> float: ...
+
+    def seconds(self, work: StepWork) -> float: ...
+
+    def observe(self, stats: StepStats) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStepTime:
+    """A model that is known and does not learn: in a simulation the steps are the model's."""
+
+    model: StepTime
+    error: float = 0.0
+
+    def seconds(self, work: StepWork) -> float:
+        return FittedClock(self.model).seconds(work)
+
+    def observe(self, stats: StepStats) -> None:
+        """Learn nothing."""
 
 
 class StepTimeFit:

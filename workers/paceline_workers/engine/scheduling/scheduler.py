@@ -80,6 +80,7 @@ class Scheduler:
         preemption = PreemptionPolicy(memory, self.costs, self.counters, choose)
         self._decode = DecodePhase(requests, preemption)
         self._prefill = PrefillPhase(requests, preemption, policy)
+        self._policy = policy
         self._commit = StepCommit(requests, forecast)
         self._held_since: float | None = None
 
@@ -184,6 +185,23 @@ class Scheduler:
         self.memory.pool.now = now
         self.admission.changed()
         return self._commit.apply(plan, samples, now, scores)
+
+    # --- many steps at once (`leap`)
+
+    @property
+    def holding(self) -> bool:
+        """Whether requests wait for others to join their batch, or did until the last step."""
+        return self._held_since is not None
+
+    def advance(self, decodes: Mapping[RequestClass, int], steps: int) -> None:
+        """Count `steps` steps, each with one token for so many requests of each class, and none that waits."""
+        self._policy.order(frozenset())
+        for name, tokens in decodes.items():
+            for _ in range(steps):
+                self._policy.charge(name, tokens)
+        self._requests.round += steps
+        self.counters.steps += steps
+        self.admission.changed()
 
     # --- numbers for metrics and the load report
 

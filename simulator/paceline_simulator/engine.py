@@ -1,0 +1,321 @@
+"""One replica's engine on the virtual clock: the production step cycle, scheduler and KV memory, with a step clock.
+
+The engine plans, launches, collects and commits as the worker's loop does. With `ahead` a request that arrives while
+the next step is already planned waits one step longer, and one that arrives while the loop waits for a step is read
+only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
+the engine knows its model.
+
+While all running requests decode, steps are leapt over (`engine.scheduling.leap`) and their effects applied when
+something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to compare.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
+from paceline_planner.step_clock import StepClock
+from paceline_planner.steptime import StepWork
+from paceline_simulator.events import EventQueue
+from paceline_workers.engine.backends.base import StepResult
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits
+from paceline_workers.engine.scheduling.leap import Times
+from paceline_workers.engine.step_cycle import PlannedStep, StepCycle
+from paceline_workers.engine.steptime import KnownStepTime
+from paceline_workers.messages import Tokens
+from paceline_workers.server.load_report import PrefixLog, PrefixReader
+
+END, WORD = 1, 2
+"""The token that ends an answer, and every other token of it."""
+STOPS = frozenset({END})
+_MOST_STEPS = 64
+"""Steps of one leap: more are rarely used before the next arrival, and each costs the prediction of its time."""
+_END, _WORD = SampledToken(END), SampledToken(WORD)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """The engine of a pool's replicas. `clock` gives the steps' seconds, `model` is what the engine predicts them with.
+
+    `scheduler` makes the scheduler; the default is the production one with its usual policy.
+    """
+
+    clock: StepClock
+    model: StepTime
+    limits: SchedulerLimits
+    pages: int
+    prefix_cache: bool = True
+    ahead: bool = True
+    leaps: bool = True
+    scheduler: Callable[[KVCacheManager, SchedulerLimits], Scheduler] = Scheduler
+
+
+@dataclass(slots=True)
+class Submission:
+    """A request for an engine, whose answer will have `output_tokens` in all, including those that it brings.
+
+    `deadline_s`: for the first token, from its arrival here. `keys`: prefix keys with the tokens that each covers.
+    """
+
+    request: Request
+    output_tokens: int
+    deadline_s: float = inf
+    keys: tuple[tuple[str, int], ...] = ()
+    begun: bool = field(default=False, init=False)
+
+
+class EngineListener(Protocol):
+    """Receives what an engine's clients would see. Both may submit to the engine again."""
+
+    def on_first_token(self, engine: "SimulatedEngine", submission: Submission) -> None:
+        """Its first token since it was submitted."""
+        ...
+
+    def on_end(self, engine: "SimulatedEngine", submission: Submission, frame: Tokens) -> None:
+        """Its last token, or the reason why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Leap:
+    """Rounds ahead: their times, and the end of the step in flight after each."""
+
+    times: list[Times]
+    ends: list[float]
+
+
+class SimulatedEngine:
+    """A ready engine. `report` is the template of its load reports: worker, service, revision and pool."""
+
+    def __init__(self, spec: EngineSpec, events: EventQueue, listener: EngineListener, report: LoadReport) -> None:
+        self.spec = spec
+        self.name = report.worker
+        self.memory = KVCacheManager(spec.pages, spec.limits.page_tokens, prefix_cache=spec.prefix_cache)
+        self.scheduler = spec.scheduler(self.memory, spec.limits)
+        self.scheduler.learn(spec.model)
+        self.busy_s = 0.0
+        self._cycle = StepCycle(self.scheduler, KnownStepTime(spec.model), ahead=spec.ahead, now=events.now)
+        self._events = events
+        self._listener = listener
+        self._submissions: dict[str, Submission] = {}
+        self._ends: deque[float] = deque()
+        self._collecting: PlannedStep | None = None
+        self._inbox: list[Callable[[], object]] = []
+        self._outbox: list[Tokens] = []
+        self._leap: _Leap | None = None
+        self._version = 0
+        self._prefixes = PrefixLog()
+        self._reader = PrefixReader(self._prefixes)
+        kv = KVLoad(page_tokens=spec.limits.page_tokens, total=spec.pages, free=spec.pages)
+        fixed = {"slots": spec.limits.max_seqs, "kv": kv, "step_time": spec.model, "state": WorkerState.READY}
+        self._report = report.model_copy(update={**fixed, "max_model_len": spec.limits.max_model_len})
+
+    @property
+    def open(self) -> int:
+        """Requests that have not ended."""
+        return len(self._submissions)
+
+    def submit(self, submission: Submission) -> None:
+        """Read a request now, or as soon as the step under way is over if the loop already waits for it."""
+        self._submissions[submission.request.id] = submission
+        self._prefixes.prompt([key for key, _ in submission.keys], 1)
+        self._message(lambda: self._submit(submission))
+
+    def abort(self, request_id: str) -> Request:
+        """Stop a request's stream; returns it with the tokens that its client has. Raises KeyError if it has ended."""
+        self._catch_up()
+        submission = self._forget(request_id)
+        self._message(lambda: self.scheduler.abort(request_id))
+        return submission.request
+
+    def drain(self) -> None:
+        """Report that it drains, from now on."""
+        self._report = self._report.model_copy(update={"state": WorkerState.DRAINING})
+
+    def stop(self) -> None:
+        """The process is gone: nothing happens here any more, and its listener hears of no request."""
+        self._version += 1
+        self._submissions.clear()
+        self._leap = self._collecting = None
+
+    def produced(self, request_id: str) -> int:
+        """Output tokens that a request has so far."""
+        self._catch_up()
+        return self._submissions[request_id].request.produced
+
+    def load_report(self) -> LoadReport:
+        """Its load now, with the prefix keys that came and went since the last report."""
+        self._catch_up()
+        self._prefixes.cached(*self.memory.keys.changes())
+        core, pool = self.scheduler, self.memory.pool
+        now: dict[str, object] = {
+            "running": len(core.running),
+            "waiting": dict(core.waiting.counts),
+            "queued_tokens": core.queued_tokens(),
+            "kv": self._report.kv.model_copy(update={"free": pool.free, "cached": pool.cached}),
+            "prefix": self._reader.delta(),
+        }
+        return self._report.model_copy(update=now)
+
+    # --- the loop
+
+    def _message(self, message: Callable[[], object]) -> None:
+        self._catch_up()
+        if self._collecting is not None:
+            self._inbox.append(message)
+            return
+        self._leap = None
+        self._version += 1
+        message()
+        self._go_on()
+        self._emit()
+
+    def _submit(self, submission: Submission) -> None:
+        request, now = submission.request, self._events.now
+        if request.id not in self._submissions:
+            return  # aborted before it was read
+        request.arrival = now
+        request.deadline = now + submission.deadline_s if submission.deadline_s < inf else None
+        if refusal := self.scheduler.submit(request):
+            self._outbox.append(Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message))
+        elif submission.keys:
+            self.memory.note(request, submission.keys)
+
+    def _go_on(self) -> None:
+        """Between two rounds: leap, begin the next round, or wait until it is due."""
+        now = self._events.now
+        if self.spec.leaps and (leap := self._plan_leap()) is not None:
+            self._leap = leap
+            self._at(leap.times[-1][1], self._leapt)
+        elif self._cycle.due(now):
+            self._round(now)
+        elif self._cycle.wake < inf:
+            self._at(max(self._cycle.wake, now), self._go_on_alone)
+
+    def _go_on_alone(self) -> None:
+        self._round(self._events.now)
+        self._emit()
+
+    def _round(self, now: float) -> None:
+        """Plan and launch, then wait for the step to collect, if there is one."""
+        cycle = self._cycle
+        self._outbox += self.scheduler.expire(now)
+        step = cycle.plan(now)
+        if step is not None:
+            begin = self._ends[-1] if self._ends else step.since
+            seconds = self.spec.clock.seconds(step.plan.work)
+            self.busy_s += seconds
+            self._ends.append(begin + seconds)
+        self._collecting = cycle.collect(step, 0.0)
+        if self._collecting is not None:
+            self._at(max(self._ends.popleft(), now), self._collect)
+            return
+        cycle.finish(now)
+        if cycle.wake < inf:
+            self._at(max(cycle.wake, now), self._go_on_alone)
+
+    def _collect(self) -> None:
+        done, now = self._collecting, self._events.now
+        if done is None:
+            return
+        self._collecting = None
+        samples = [self._sample(chunk.request) for chunk in done.plan.chunks if chunk.samples]
+        self._outbox += self._cycle.commit(done, StepResult(samples), now)
+        self._cycle.finish(now)
+        inbox, self._inbox = self._inbox, []
+        for message in inbox:
+            message()
+        self._go_on()
+        self._emit()
+
+    def _sample(self, request: Request) -> SampledToken:
+        submission = self._submissions.get(request.id)
+        last = submission is not None and request.produced + 1 >= submission.output_tokens
+        return _END if last else _WORD
+
+    def _at(self, time: float, action: Callable[[], None]) -> None:
+        """The engine has one next event; an earlier one is void."""
+        self._version += 1
+        self._events.at(time, self._run, self._version, action)
+
+    def _run(self, version: int, action: Callable[[], None]) -> None:
+        if version == self._version:
+            action()
+
+    def _emit(self) -> None:
+        """Hand the frames on; the listener's reaction comes after the next step was planned, as over a network."""
+        while self._outbox:
+            frames, self._outbox = self._outbox, []
+            for frame in frames:
+                submission = self._submissions.get(frame.id)
+                if submission is None:
+                    continue
+                if frame.ids and not submission.begun:
+                    submission.begun = True
+                    self._listener.on_first_token(self, submission)
+                if frame.finish and frame.id in self._submissions:
+                    self._listener.on_end(self, self._forget(frame.id), frame)
+
+    def _forget(self, request_id: str) -> Submission:
+        submission = self._submissions.pop(request_id)
+        self._prefixes.prompt([key for key, _ in submission.keys], -1)
+        return submission
+
+    # --- leaps
+
+    def _plan_leap(self) -> _Leap | None:
+        cycle, running = self._cycle, self.scheduler.running
+        limit = cycle.leap_limit(_MOST_STEPS)
+        if limit > 1:
+            left = self._submissions
+            limit = min(limit, min([left[r.id].output_tokens - r.produced if r.id in left else 0 for r in running]) - 1)
+        return _Leap(*self._times(limit)) if limit > 1 else None
+
+    def _times(self, steps: int) -> tuple[list[Times], list[float]]:
+        """When each of the next rounds plans and commits, as `_round` and `_collect` would."""
+        cycle, clock, running = self._cycle, self.spec.clock, self.scheduler.running
+        count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
+        times: list[Times] = []
+        ends: list[float] = []
+        flying = cycle.flying
+        since = self._events.now if flying is None else flying.since
+        end, work = (since, StepWork()) if flying is None else (self._ends[0], flying.plan.work)
+        for step in range(steps):
+            planned = since if flying is None else cycle.planning_time(since, work)
+            work = StepWork(0, 0.0, count, kv_tokens + step * count)
+            seconds = clock.seconds(work)
+            if flying is None:
+                since = end = end + seconds
+            else:
+                since, end = max(end, planned), end + seconds
+            times.append((planned, since))
+            ends.append(end)
+        return times, ends
+
+    def _leapt(self) -> None:
+        self._catch_up()
+        self._go_on()
+        self._emit()
+
+    def _catch_up(self) -> None:
+        """Apply the rounds of a leap that are over by now."""
+        if self._leap is None:
+            return
+        times, ends, now = self._leap.times, self._leap.ends, self._events.now
+        over = bisect_right(times, now, key=lambda pair: pair[1])
+        if over:
+            before = self._ends[0] if self._ends else times[0][0]
+            self._cycle.leap(times[:over], WORD)
+            self.busy_s += ends[over - 1] - before
+            self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
+        if over == len(times):
+            self._leap = None
+        elif times[over][0] <= now:  # the loop waits for a step, with the next one planned
+            self._leap = None
+            self._round(times[over][0])
+        elif over:
+            self._leap = _Leap(times[over:], ends[over:])

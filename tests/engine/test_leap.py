@@ -1,0 +1,197 @@
+"""A leap is equal to as many steps in every field: requests, pages, prefix keys, counters and shares."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.engine.reference_scheduler import PAGE, request, scheduler
+
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
+from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
+from paceline_workers.engine.scheduling.leap import leap, leap_limit
+
+MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
+WORD, LEAPS, AFTER = 2, 40, 12
+Prompt = tuple[list[int], int, RequestClass, str]
+"""Letters, one page each; output tokens; class; tenant's salt."""
+
+PROMPTS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 2), max_size=4),
+        st.integers(2, 60),
+        st.sampled_from(RequestClass),
+        st.sampled_from(["", "tenant"]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+PLACES = st.fixed_dictionaries(
+    {
+        "pages": st.integers(8, 60),
+        "budget": st.integers(4, 40),
+        "prefix_cache": st.booleans(),
+        "model": st.sampled_from([None, MODEL]),
+        "tpot": st.sampled_from([{}, {RequestClass.INTERACTIVE: 0.02}]),
+        "windows": st.sampled_from([{}, {RequestClass.INTERACTIVE: 0.003, RequestClass.BATCH: 0.02}]),
+        "batching": st.sampled_from(["continuous", "dynamic"]),
+    }
+)
+
+
+class Run:
+    """One engine's life at a step each second; `ahead`: each step is planned before the last one's commit."""
+
+    def __init__(self, prompts: list[Prompt], place: dict[str, Any], *, ahead: bool) -> None:
+        self.core = scheduler(**place)
+        self.now, self.ahead = 0.0, ahead
+        self.in_flight: deque[StepPlan] = deque()
+        for number, (letters, outputs, cls, salt) in enumerate(prompts):
+            tokens = [letter for letter in letters for _ in range(PAGE)] + [3]
+            made = request(f"r{number}", tokens, outputs, arrival=0.0, cls=cls, salt=salt)
+            if self.core.submit(made) is None:
+                self.core.memory.note(made, [(f"key-{letters}-{salt}", len(tokens))])
+
+    @property
+    def flying(self) -> StepPlan | None:
+        return self.in_flight[0] if self.in_flight else None
+
+    def step(self) -> None:
+        planned, committed = self.times()
+        plan = self.core.step(planned)
+        if plan.chunks:
+            self.in_flight.append(plan)
+        if self.in_flight and not (plan.chunks and self.ahead and len(self.in_flight) == 1):
+            done = self.in_flight.popleft()
+            self.core.commit(done, [SampledToken(WORD) for chunk in done.chunks if chunk.samples], committed)
+        self.now += 1.0
+
+    def times(self) -> tuple[float, float]:
+        return self.now + 0.25, self.now + 0.75
+
+    def leap(self, steps: int) -> None:
+        times = [(self.now + step + 0.25, self.now + step + 0.75) for step in range(steps)]
+        plan = leap(self.core, self.flying, times, WORD)
+        self.in_flight = deque([] if plan is None else [plan])
+        self.now += steps
+
+    def until_it_leaps(self) -> int:
+        """Step until a leap is possible; how far it reaches, 0 if it never is."""
+        for _ in range(80):
+            if limit := leap_limit(self.core, self.flying, LEAPS):
+                return limit
+            self.step()
+        return 0
+
+
+def state(run: Run) -> Any:
+    """Everything that the scheduler holds, and the step in flight."""
+    return [run.now, *_plain(run.core, set()), *(_plain(plan, set()) for plan in run.in_flight)]
+
+
+def _plain(value: Any, seen: set[int]) -> Any:
+    if isinstance(value, int | float | str | bytes | None) or callable(value):
+        return type(value).__name__ if callable(value) else value
+    if isinstance(value, Iterator):
+        return "iterator"
+    if isinstance(value, Request):
+        if id(value) in seen:
+            return value.id
+    elif isinstance(value, dict):
+        return [(_plain(key, seen), _plain(item, seen)) for key, item in value.items()]
+    elif isinstance(value, list | tuple | deque):
+        return [_plain(item, seen) for item in value]
+    elif isinstance(value, set | frozenset):
+        return sorted(str(_plain(item, seen)) for item in value)
+    elif id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    names = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+    names += list(getattr(value, "__dict__", ())) + list(getattr(value, "__struct_fields__", ()))
+    return [(name, _plain(getattr(value, name), seen)) for name in names if hasattr(value, name)]
+
+
+RECOMPUTED: list[Prompt] = [
+    ([], 55, RequestClass.OFFLINE, "tenant"),
+    ([0], 33, RequestClass.BATCH, "tenant"),
+    ([2, 2], 2, RequestClass.BATCH, "tenant"),
+    ([2, 0, 2, 0], 29, RequestClass.BATCH, "tenant"),
+    ([0], 33, RequestClass.BATCH, "tenant"),
+]
+"""A preempted request computes several pages again, in the step in flight when all others decode."""
+
+
+@given(PROMPTS, PLACES, st.booleans(), st.integers(1, LEAPS))
+@example(RECOMPUTED, {"budget": 20, "model": MODEL, "pages": 18}, True, 14)
+def test_a_leap_is_equal_to_its_steps_in_the_whole_state(
+    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int
+) -> None:
+    leaping, stepping = (Run(prompts, place, ahead=ahead) for _ in range(2))
+    for _ in range(3):
+        steps = min(leaping.until_it_leaps(), most)
+        assert min(stepping.until_it_leaps(), most) == steps
+        if steps:
+            leaping.leap(steps)
+        for _ in range(steps):
+            stepping.step()
+        assert state(leaping) == state(stepping)
+        leaping.core.memory.check([request.pages for request in leaping.core.running])
+    for _ in range(AFTER):
+        leaping.step()
+        stepping.step()
+    assert state(leaping) == state(stepping)
+
+
+def decoding(ahead: bool = False, **place: Any) -> Run:
+    run = Run([([0, 1], 50, RequestClass.INTERACTIVE, ""), ([2], 30, RequestClass.BATCH, "")], place, ahead=ahead)
+    run.until_it_leaps()
+    return run
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_leap_ends_before_the_step_that_ends_a_request(ahead: bool) -> None:
+    run = decoding(ahead)
+    limit = leap_limit(run.core, run.flying, 100)
+    shortest = min(request.end - len(request.tokens) for request in run.core.running)
+    assert limit == shortest - 1
+    run.leap(limit)
+    assert leap_limit(run.core, run.flying, 100) == 0
+    run.step()
+    assert len(run.core.running) == 1
+
+
+def test_no_leap_while_a_request_waits_or_computes_its_prompt() -> None:
+    run = Run([([0, 1, 2], 20, RequestClass.INTERACTIVE, "")], {"budget": 4}, ahead=False)
+    limits = []
+    while run.core.running or len(run.core.waiting):
+        limits.append(leap_limit(run.core, run.flying, 9))
+        run.step()
+    assert limits[:4] == [0, 0, 0, 0]
+    assert max(limits) == 9
+    run = decoding()
+    run.core.submit(request("late", [1], 3, arrival=run.now))
+    assert leap_limit(run.core, run.flying, 9) == 0
+
+
+def test_no_leap_beyond_the_pages_that_are_available() -> None:
+    run = decoding(pages=8, hopeful=True)
+    assert 0 < leap_limit(run.core, run.flying, 100) < 28
+    run.leap(leap_limit(run.core, run.flying, 100))
+
+
+@pytest.mark.parametrize("place", [{"host": 4}, {"attention_window": AttentionWindow(9, 5)}])
+def test_no_leap_where_steps_copy_or_drop_pages(place: dict[str, Any]) -> None:
+    run = Run([([0, 1], 50, RequestClass.INTERACTIVE, "")], place, ahead=False)
+    for _ in range(10):
+        run.step()
+        assert leap_limit(run.core, run.flying, 9) == 0
+    assert all(request.decoding for request in run.core.running)
+
+
+def test_no_leap_over_a_step_in_flight_that_computes_something_else() -> None:
+    run = decoding(ahead=True)
+    assert leap_limit(run.core, StepPlan(), 9) == 0

@@ -1,0 +1,101 @@
+"""Many decode steps at once, for simulations: the scheduler's state after them, without planning each one.
+
+While no request waits, joins or ends, every step has the same batch: one token for each running request. Only the
+memory notices more than counters, when a request takes its next page or fills one. So `leap` executes those events, in
+the order in which the steps would, and sets the rest. The result is equal in every field to `step` and `commit` called
+for each pair of times; there are no frames.
+
+Steps that need more than this are refused by `leap_limit`: a first token, a prompt, a beam search or a fork, an
+attention window, a host store (its copies belong to a step's plan), or a lack of pages, which means a preemption.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from paceline_workers.engine.scheduling.plan import Chunk, StepPlan
+from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.scheduler import Scheduler
+
+Times = tuple[float, float]
+"""When a step is planned, and when the oldest step in flight is committed after that."""
+_GROW, _PUBLISH = 0, 1
+
+
+def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
+    """How many steps `leap` may take now, from 0 to `most`. `in_flight`: the step planned before this one's commit."""
+    running, memory = core.running, core.memory
+    if len(core.waiting) or not running or core.holding or memory.min_pages is not None or memory.offload.slots:
+        return 0
+    pending = 0 if in_flight is None else 1
+    if in_flight is not None and not _same_batch(in_flight, running):
+        return 0
+    if not all(_decodes(request, pending) for request in running):
+        return 0
+    most = min(most, min([request.end - len(request.tokens) for request in running]) - 1)
+    while most > 0 and _pages_needed(core, most - 1 + pending) > memory.pool.available:
+        most //= 2
+    return max(most, 0)
+
+
+def leap(core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], token: int) -> StepPlan | None:
+    """Take as many steps as there are `times`, at most `leap_limit`; each samples `token`, which must stop no request.
+
+    Returns the plan in flight afterwards; None if there was none before.
+    """
+    running, memory, steps = core.running, core.memory, len(times)
+    pending = 0 if in_flight is None else 1
+    lengths = [len(request.tokens) for request in running]
+    for step, event, place in _events(running, memory.page_tokens, pending, steps):
+        request, length = running[place], lengths[place] + step
+        _extend(request, length, token)
+        memory.pool.now = times[step][event]
+        if event == _PUBLISH:
+            memory.publish(request, length - 1, length)
+            continue
+        request.computed = length + pending - 1
+        if not memory.grow(request, pending):
+            raise RuntimeError(f"no page for a step that leaps: {request.id}")
+    for request, length in zip(running, lengths, strict=True):
+        _extend(request, length + steps, token)
+        request.computed = length + steps + pending - 1
+    memory.pool.now = times[-1][1]
+    core.advance(Counter([request.request_class for request in running]), steps)
+    if in_flight is None:
+        return None
+    chunks = tuple([Chunk(request, request.computed - 1, 1, True) for request in running])
+    return StepPlan(chunks, visible=core.costs.visible)
+
+
+def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
+    """Whether a step computes one token for each running request, and not the many that a preempted one lost."""
+    batch = [chunk.request for chunk in plan.chunks if chunk.count == 1]
+    return len(batch) == len(plan.chunks) and batch == running
+
+
+def _decodes(request: Request, pending: int) -> bool:
+    """Whether its next steps compute one token each, in pages of its own, and need no frame that says more."""
+    plain = request.beams is None and not request.forked and not request.embed
+    return plain and request.first_token is not None and request.pending == pending and request.decoding
+
+
+def _pages_needed(core: Scheduler, more: int) -> int:
+    """Pages that the running requests lack to compute `more` tokens beyond the known ones."""
+    pages = core.limits.pages
+    return sum([max(pages(len(request.tokens) + more) - len(request.pages), 0) for request in core.running])
+
+
+def _events(running: Sequence[Request], size: int, pending: int, steps: int) -> list[tuple[int, int, int]]:
+    """Steps at which the memory acts: (step, event, place in `running`), in the order of the steps."""
+    events: list[tuple[int, int, int]] = []
+    for place, request in enumerate(running):
+        length = len(request.tokens)
+        grows = max(request.room - length - pending + 1, 0)
+        events += [(step, _GROW, place) for step in range(grows, steps, size)]
+        events += [(step, _PUBLISH, place) for step in range(-length % size, steps, size)]
+    events.sort()
+    return events
+
+
+def _extend(request: Request, length: int, token: int) -> None:
+    if (missing := length - len(request.tokens)) > 0:
+        request.tokens.extend([token] * missing)
