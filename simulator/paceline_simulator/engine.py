@@ -17,7 +17,7 @@ from math import inf
 from typing import Protocol
 
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
-from paceline_planner.step_clock import StepClock
+from paceline_planner.step_clock import FittedClock, StepClock
 from paceline_planner.steptime import StepWork
 from paceline_simulator.events import EventQueue
 from paceline_workers.engine.backends.base import StepResult
@@ -101,6 +101,7 @@ class SimulatedEngine:
         self._cycle = StepCycle(self.scheduler, KnownStepTime(spec.model), ahead=spec.ahead, now=events.now)
         self._events = events
         self._listener = listener
+        self._knows = spec.clock == FittedClock(spec.model)
         self._submissions: dict[str, Submission] = {}
         self._ends: deque[float] = deque()
         self._collecting: PlannedStep | None = None
@@ -277,21 +278,23 @@ class SimulatedEngine:
 
     def _times(self, steps: int) -> tuple[list[Times], list[float]]:
         """When each of the next rounds plans and commits, as `_round` and `_collect` would."""
-        cycle, clock, running = self._cycle, self.spec.clock, self.scheduler.running
+        cycle, clock, fit, running = self._cycle, self.spec.clock, self._cycle.fit, self.scheduler.running
         count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
         times: list[Times] = []
         ends: list[float] = []
         flying = cycle.flying
         since = self._events.now if flying is None else flying.since
-        end, work = (since, StepWork()) if flying is None else (self._ends[0], flying.plan.work)
+        end = since if flying is None else self._ends[0]
+        predicted = 0.0 if flying is None else fit.seconds(flying.plan.work)
         for step in range(steps):
-            planned = since if flying is None else cycle.planning_time(since, work)
+            planned = since if flying is None else cycle.planning_time(since, predicted)
             work = StepWork(0, 0.0, count, kv_tokens + step * count)
             seconds = clock.seconds(work)
             if flying is None:
                 since = end = end + seconds
             else:
                 since, end = max(end, planned), end + seconds
+                predicted = seconds if self._knows else fit.seconds(work)
             times.append((planned, since))
             ends.append(end)
         return times, ends

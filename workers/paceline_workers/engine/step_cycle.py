@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from paceline_planner.steptime import StepWork
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
@@ -136,16 +135,16 @@ class StepCycle:
         self.scheduler.retract(step.plan)
         return step
 
-    def planning_time(self, since: float, work: StepWork) -> float:
-        """When to plan behind a step that begins at `since`: late enough to see new requests, early enough to have the
-        next step laid out when this one is over."""
-        return since + self.fit.seconds(work) * (1 - _HEADROOM) - 2 * self._host
+    def planning_time(self, since: float, seconds: float) -> float:
+        """When to plan behind a step that begins at `since` and is predicted to take `seconds`: late enough to see new
+        requests, early enough to have the next step laid out when this one is over."""
+        return since + seconds * (1 - _HEADROOM) - 2 * self._host
 
     def finish(self, now: float) -> None:
         """End a round: set when the next one must begin."""
         if self._in_flight:
             flying = self._in_flight[0]
-            self.wake = self.planning_time(flying.since, flying.plan.work)
+            self.wake = self.planning_time(flying.since, self.fit.seconds(flying.plan.work))
         elif self._collected or self._plan.chunks:
             self.wake = now
         else:
