@@ -54,6 +54,18 @@ class EngineSpec:
     scheduler: Callable[[KVCacheManager, SchedulerLimits], Scheduler] = Scheduler
 
 
+class TokenReceiver(Protocol):
+    """Receives what an engine's client would see. Both may submit to the engine again."""
+
+    def on_first_token(self, submission: "Submission") -> None:
+        """Its first token since it was submitted."""
+        ...
+
+    def on_end(self, submission: "Submission", frame: Tokens) -> None:
+        """Its last token, or the reason why there is none."""
+        ...
+
+
 @dataclass(slots=True)
 class Submission:
     """A request for an engine, whose answer will have `output_tokens` in all, including those that it brings.
@@ -63,21 +75,10 @@ class Submission:
 
     request: Request
     output_tokens: int
+    client: TokenReceiver
     deadline_s: float = inf
     keys: tuple[tuple[str, int], ...] = ()
     begun: bool = field(default=False, init=False)
-
-
-class EngineListener(Protocol):
-    """Receives what an engine's clients would see. Both may submit to the engine again."""
-
-    def on_first_token(self, engine: "SimulatedEngine", submission: Submission) -> None:
-        """Its first token since it was submitted."""
-        ...
-
-    def on_end(self, engine: "SimulatedEngine", submission: Submission, frame: Tokens) -> None:
-        """Its last token, or the reason why there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class _Leap:
 class SimulatedEngine:
     """A ready engine. `report` is the template of its load reports: worker, service, revision and pool."""
 
-    def __init__(self, spec: EngineSpec, events: EventQueue, listener: EngineListener, report: LoadReport) -> None:
+    def __init__(self, spec: EngineSpec, events: EventQueue, report: LoadReport) -> None:
         self.spec = spec
         self.name = report.worker
         self.memory = KVCacheManager(spec.pages, spec.limits.page_tokens, prefix_cache=spec.prefix_cache)
@@ -100,7 +101,6 @@ class SimulatedEngine:
         self.busy_s = 0.0
         self._cycle = StepCycle(self.scheduler, KnownStepTime(spec.model), ahead=spec.ahead, now=events.now)
         self._events = events
-        self._listener = listener
         self._knows = spec.clock == FittedClock(spec.model)
         self._submissions: dict[str, Submission] = {}
         self._ends: deque[float] = deque()
@@ -120,6 +120,16 @@ class SimulatedEngine:
         """Requests that have not ended."""
         return len(self._submissions)
 
+    @property
+    def activity(self) -> tuple[int, int, int]:
+        """Equal as long as its load report is the same: counts of steps, of open and of waiting requests."""
+        self.catch_up()
+        return self.scheduler.counters.steps, len(self._submissions), len(self.scheduler.waiting)
+
+    def has(self, submission: Submission) -> bool:
+        """Whether the submission has not ended."""
+        return self._submissions.get(submission.request.id) is submission
+
     def submit(self, submission: Submission) -> None:
         """Read a request now, or as soon as the step under way is over if the loop already waits for it."""
         self._submissions[submission.request.id] = submission
@@ -128,7 +138,7 @@ class SimulatedEngine:
 
     def abort(self, request_id: str) -> Request:
         """Stop a request's stream; returns it with the tokens that its client has. Raises KeyError if it has ended."""
-        self._catch_up()
+        self.catch_up()
         submission = self._forget(request_id)
         self._message(lambda: self.scheduler.abort(request_id))
         return submission.request
@@ -138,19 +148,34 @@ class SimulatedEngine:
         self._report = self._report.model_copy(update={"state": WorkerState.DRAINING})
 
     def stop(self) -> None:
-        """The process is gone: nothing happens here any more, and its listener hears of no request."""
+        """The process ends: nothing happens here any more, and no client gets another frame."""
+        self.catch_up()
         self._version += 1
         self._submissions.clear()
         self._leap = self._collecting = None
 
-    def produced(self, request_id: str) -> int:
-        """Output tokens that a request has so far."""
-        self._catch_up()
-        return self._submissions[request_id].request.produced
+    def catch_up(self) -> None:
+        """Apply the rounds of a leap that are over by now."""
+        if self._leap is None:
+            return
+        times, ends, now = self._leap.times, self._leap.ends, self._events.now
+        over = bisect_right(times, now, key=lambda pair: pair[1])
+        if over:
+            before = self._ends[0] if self._ends else times[0][0]
+            self._cycle.leap(times[:over], WORD)
+            self.busy_s += ends[over - 1] - before
+            self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
+        if over == len(times):
+            self._leap = None
+        elif times[over][0] <= now:  # the loop waits for a step, with the next one planned
+            self._leap = None
+            self._round(times[over][0])
+        elif over:
+            self._leap = _Leap(times[over:], ends[over:])
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
-        self._catch_up()
+        self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
         core, pool = self.scheduler, self.memory.pool
         now: dict[str, object] = {
@@ -165,7 +190,7 @@ class SimulatedEngine:
     # --- the loop
 
     def _message(self, message: Callable[[], object]) -> None:
-        self._catch_up()
+        self.catch_up()
         if self._collecting is not None:
             self._inbox.append(message)
             return
@@ -248,7 +273,7 @@ class SimulatedEngine:
             action()
 
     def _emit(self) -> None:
-        """Hand the frames on; the listener's reaction comes after the next step was planned, as over a network."""
+        """Hand the frames on; the clients' reactions come after the next step was planned, as over a network."""
         while self._outbox:
             frames, self._outbox = self._outbox, []
             for frame in frames:
@@ -257,9 +282,9 @@ class SimulatedEngine:
                     continue
                 if frame.ids and not submission.begun:
                     submission.begun = True
-                    self._listener.on_first_token(self, submission)
+                    submission.client.on_first_token(submission)
                 if frame.finish and frame.id in self._submissions:
-                    self._listener.on_end(self, self._forget(frame.id), frame)
+                    submission.client.on_end(self._forget(frame.id), frame)
 
     def _forget(self, request_id: str) -> Submission:
         submission = self._submissions.pop(request_id)
@@ -300,25 +325,6 @@ class SimulatedEngine:
         return times, ends
 
     def _leapt(self) -> None:
-        self._catch_up()
+        self.catch_up()
         self._go_on()
         self._emit()
-
-    def _catch_up(self) -> None:
-        """Apply the rounds of a leap that are over by now."""
-        if self._leap is None:
-            return
-        times, ends, now = self._leap.times, self._leap.ends, self._events.now
-        over = bisect_right(times, now, key=lambda pair: pair[1])
-        if over:
-            before = self._ends[0] if self._ends else times[0][0]
-            self._cycle.leap(times[:over], WORD)
-            self.busy_s += ends[over - 1] - before
-            self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
-        if over == len(times):
-            self._leap = None
-        elif times[over][0] <= now:  # the loop waits for a step, with the next one planned
-            self._leap = None
-            self._round(times[over][0])
-        elif over:
-            self._leap = _Leap(times[over:], ends[over:])

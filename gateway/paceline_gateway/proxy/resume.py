@@ -65,8 +65,6 @@ class ResumeState:
 
     def requeue(self, queued: QueuedRequest, output: int, pool: WorkerPool, worker: Worker) -> None:
         """Count the text so far as prompt, and avoid workers of another revision for it."""
-        queued.resumed = True
         self.earlier.append((worker, output))
-        queued.prompt_tokens = self.prompt_tokens + output
-        others = {other.name for other in pool if other.endpoint.revision != worker.endpoint.revision}
-        queued.avoid |= others
+        others = (other.name for other in pool if other.endpoint.revision != worker.endpoint.revision)
+        queued.resume(self.prompt_tokens + output, others)

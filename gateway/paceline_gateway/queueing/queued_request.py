@@ -1,5 +1,6 @@
 """A request in a service's queue."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
@@ -63,6 +64,11 @@ class QueuedRequest:
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
         self.died_at, self.past = other.died_at, other.past
+
+    def resume(self, prompt_tokens: int, avoid: Iterable[str]) -> None:
+        """Wait to continue a stream: its text so far counts as prompt; `avoid` workers that could not continue it."""
+        self.resumed, self.prompt_tokens = True, prompt_tokens
+        self.avoid |= frozenset(avoid)
 
     @property
     def cost(self) -> int:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline_workers.engine.scheduling.plan import Chunk, StepPlan
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.scheduler import Scheduler
 
 Times = tuple[float, float]
@@ -67,9 +67,12 @@ def leap(core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], to
 
 
 def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
-    """Whether a step computes one token for each running request, and not the many that a preempted one lost."""
-    batch = [chunk.request for chunk in plan.chunks if chunk.count == 1]
-    return len(batch) == len(plan.chunks) and batch == running
+    """Whether a step computes one token for each running request, and not the many that a preempted one lost.
+
+    The late token of a request that has ended meanwhile is dropped, and changes nothing.
+    """
+    live = [chunk for chunk in plan.chunks if chunk.request.state is RequestStatus.RUNNING]
+    return [chunk.request for chunk in live] == running and all(chunk.count == 1 for chunk in live)
 
 
 def _decodes(request: Request, pending: int) -> bool:
