@@ -14,10 +14,10 @@ from paceline_autoscaler.model.observation import SignalSnapshot, observe
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.signals.attainment import WINDOW_S
 from paceline_autoscaler.signals.live import DemandMeter, load_of
+from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
     Attainment,
     Decision,
-    LearnedState,
     Observation,
     ScalingSpec,
     SloCounts,
@@ -47,11 +47,12 @@ class ProductionPolicy:
     """The policy of the service's spec, with its learning and its constraints. `decisions` keeps the changes."""
 
     period_s: float = 5.0
-    state: LearnedState = field(default_factory=LearnedState)
+    state: State = field(default_factory=State)
+    knowledge: Knowledge = field(default_factory=Knowledge)
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
-        decision, self.state = decide(observation, self.state)
+        decision, self.state = decide(observation, self.state, self.knowledge)
         if any(pool.replicas != pool.current for pool in decision.pools):
             self.decisions.append((observation.now, decision))
         return {pool.name: pool.replicas for pool in decision.pools}
