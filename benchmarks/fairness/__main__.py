@@ -1,7 +1,7 @@
 """Fair queues: what a noisy tenant does to quiet ones, batch to interactive, fairness to prefixes, gateways to limits.
 
-The first three by virtual clock: emulated H100 with Llama 3.1 8B, the engine's own scheduler in each, and the gateway's
-own dispatcher and routing. The last two with real processes, see `emulated` and `shared`.
+The first three in simulated services: emulated H100 with Llama 3.1 8B, and the production gateway and engines. The last
+two with real processes, see `emulated` and `shared`.
 
 `tenants`: nine tenants who always wait and six quiet ones; then the same with one more, of 20 times the load of a quiet
 one and prompts ten times as long. Jain's index is over the service, by tokens, of those who always waited, and the gap
@@ -18,25 +18,24 @@ can do, by eight tenants who share no prefixes; once first come, first served, o
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
 
 from benchmarks.fairness.emulated import emulated
+from benchmarks.fairness.runs import Runner, ServiceRecord, fair, first_come
 from benchmarks.fairness.shared import ABORTS, shared
-from benchmarks.fairness.simulation import Fair, Given, Story
 from benchmarks.harness import Bar, Measured, Row, main, median_row, quantile
-from benchmarks.routing.simulation import Job, Outcome, Way, text
-from benchmarks.scheduling.simulation import Machine
-from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
+from benchmarks.routing.runs import Outcome
+from benchmarks.scheduling.runs import h100
+from benchmarks.traces import azure, mooncake
 
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
-from paceline_gateway.routing.policies import RoutingRequest
-from paceline_gateway.routing.prefix import prefix_keys
+from paceline_simulator.traces import BLOCK, TraceRequest
 
 WORKERS = 4
 SEQUENCES = 32
@@ -44,7 +43,6 @@ SETTLE_S = 20.0
 PROMPT, OUTPUT = 1000, 100
 NOISY, TIMES = "noisy", 10
 PAGE = 64
-WAY = Way("pace")
 INTERACTIVE, BATCH, _ = RequestClass
 TENANTS = 8
 OFFERED = 168.0
@@ -130,9 +128,9 @@ def _days(until: float, seed: str) -> Days:
     """The day without the noisy one, and that with it."""
     quiet = {f"quiet-{number}": (2.0, 1) for number in range(6)}
     busy = {f"busy-{number}": (9.0, 1) for number in range(9)}
-    before = _run(_calls(quiet | busy, until, INTERACTIVE, seed), until)
-    after = _run(_calls(quiet | busy | {NOISY: (40.0, TIMES)}, until, INTERACTIVE, seed), until)
-    always = [tenant for tenant, at in after.alone.items() if at < SETTLE_S]
+    before = _run({INTERACTIVE: _calls(quiet | busy, until, seed)}, until)
+    after = _run({INTERACTIVE: _calls(quiet | busy | {NOISY: (40.0, TIMES)}, until, seed)}, until)
+    always = [tenant for tenant, at in after.idle.items() if at < SETTLE_S]
     return Days(
         quantile(_all(before.waits, quiet), 0.99),
         quantile(_all(after.waits, quiet), 0.99),
@@ -147,9 +145,9 @@ def vtc_bound(lengths: Lengths) -> float:
     return 2 * max(TIMES * lengths.prompt, OUTPUT_WEIGHT * WORKERS * SEQUENCES * lengths.output)
 
 
-def gap(story: Story, who: Sequence[str]) -> float:
+def gap(record: ServiceRecord, who: Sequence[str]) -> float:
     """The most by which one of two was served beyond the other, from any moment to any later one."""
-    events = sorted((at, tenant, tokens) for tenant in who for at, tokens in story.service[tenant] if at >= SETTLE_S)
+    events = sorted((at, tenant, tokens) for tenant in who for at, tokens in record.service[tenant] if at >= SETTLE_S)
     lows, highs = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     served = dict.fromkeys(who, 0.0)
     for _, tenant, tokens in events:
@@ -166,7 +164,7 @@ def classes(share: int) -> Measured:
     until = SETTLE_S + 50.0 / share
     urgent, patient = {"urgent": (12.0, 1)}, {"patient": (OFFERED, 1)}
     alone, most = _day(urgent, until), _day(patient, until, BATCH)
-    both = _run([*_calls(urgent, until, INTERACTIVE), *_calls(patient, until, BATCH)], until)
+    both = _run({INTERACTIVE: _calls(urgent, until), BATCH: _calls(patient, until)}, until)
     ttft = quantile(_all(alone.ttft, urgent), 0.99)
     wait = quantile(_all(both.waits, urgent), 0.99)
     left = _sum(most.service["patient"]) - _sum(both.service["urgent"])
@@ -191,39 +189,37 @@ def classes(share: int) -> Measured:
 
 def prefixes(share: int) -> Measured:
     """What fairness costs in cached prefixes."""
-    machine = Machine.h100(BLOCK, 2.0)
-    calls = [call for call in mooncake(2000 // share, after=TRACE_AFTER) if call.prompt + call.output < machine.context]
-    ways: dict[str, type[Given]] = {"first come, first served": Given, "fair": Fair}
+    spec = h100(BLOCK, 2.0)
+    calls = conversations(mooncake(2000 // share, after=TRACE_AFTER))
+    calls = [call for call in calls if call.prompt_tokens + call.output_tokens < spec.limits.max_model_len]
+    runners: dict[str, Runner] = {"first come, first served": first_come, "fair": fair}
     with ProcessPoolExecutor() as pool:
-        outcomes = pool.map(partial(_traced, calls), ways.values())
-        found = dict(zip(ways, outcomes, strict=True))
-    plain, fair = found["first come, first served"], found["fair"]
+        outcomes = pool.map(partial(_traced, calls), runners.values())
+        found = dict(zip(runners, outcomes, strict=True))
+    plain, shared_out = found["first come, first served"], found["fair"]
     rows = [
         Row(
-            "prefixes: hit rate of fair queues over plain ones", fair.hit_rate / plain.hit_rate, "", bar=Bar(0.9, True)
+            "prefixes: hit rate of fair queues over plain ones",
+            shared_out.hit_rate / plain.hit_rate,
+            "",
+            bar=Bar(0.9, True),
         ),
-        Row("prefixes: hit rate, fair", fair.hit_rate, "", peer=plain.hit_rate),
-        Row("prefixes: mean TTFT, fair", fair.mean, "s", peer=plain.mean),
+        Row("prefixes: hit rate, fair", shared_out.hit_rate, "", peer=plain.hit_rate),
+        Row("prefixes: mean TTFT, fair", shared_out.mean, "s", peer=plain.mean),
     ]
     return rows, {
         name: {"hit_rate": o.hit_rate, "ttft_mean": o.mean, "ttft_p99": o.quantile(0.99)} for name, o in found.items()
     }
 
 
-def _traced(calls: Sequence[Call], way: type[Given]) -> Outcome:
-    return way(conversations(calls), Machine.h100(BLOCK, 2.0), WAY, TRACE_WORKERS).run()
+def _traced(calls: Sequence[TraceRequest], runner: Runner) -> Outcome:
+    return runner({INTERACTIVE: calls}, h100(BLOCK, 2.0), TRACE_WORKERS)[1]
 
 
-def conversations(calls: Sequence[Call]) -> list[Job]:
+def conversations(calls: Sequence[TraceRequest]) -> list[TraceRequest]:
     """Calls of tenants: those with the same beginning, past the system's prompt, are the same tenant's."""
-    made, mean = [], sum(call.output for call in calls) // len(calls)
-    for number, call in enumerate(calls):
-        tenant = f"tenant-{call.blocks[min(1, len(call.blocks) - 1)] % TENANTS}"
-        keys = prefix_keys({"prompt": text(call)}, tenant)
-        told, size = ((), 0) if keys is None else (keys.keys, keys.size)
-        ask = RoutingRequest(call.prompt, INTERACTIVE, mean, told, size)
-        made.append(Job(number, call.at / TRACE_RATE, call, keys, ask, tenant))
-    return made
+    tenants = (f"tenant-{call.blocks[min(1, len(call.blocks) - 1)] % TENANTS}" for call in calls)
+    return [replace(call, at=call.at / TRACE_RATE, tenant=tenant) for call, tenant in zip(calls, tenants, strict=True)]
 
 
 def jain(values: Iterable[float]) -> float:
@@ -232,40 +228,29 @@ def jain(values: Iterable[float]) -> float:
     return sum(found) ** 2 / (len(found) * sum(value**2 for value in found))
 
 
-def _day(who: dict[str, tuple[float, int]], until: float, name: RequestClass = INTERACTIVE) -> Story:
-    return _run(_calls(who, until, name), until)
+def _day(who: dict[str, tuple[float, int]], until: float, name: RequestClass = INTERACTIVE) -> ServiceRecord:
+    return _run({name: _calls(who, until)}, until)
 
 
-def _run(made: list[Job], until: float) -> Story:
-    made.sort(key=lambda job: job.at)
-    for number, job in enumerate(made):
-        job.number = number
-    simulation = Fair(made, Machine.h100(PAGE), Way("pace", sequences=SEQUENCES, until=until), WORKERS)
-    simulation.run()
-    return simulation.story
+def _run(calls: Mapping[RequestClass, Sequence[TraceRequest]], until: float) -> ServiceRecord:
+    return fair(calls, h100(PAGE, sequences=SEQUENCES), WORKERS, until)[0]
 
 
-def _calls(who: dict[str, tuple[float, int]], until: float, name: RequestClass, seed: str = "") -> list[Job]:
+def _calls(who: dict[str, tuple[float, int]], until: float, seed: str = "") -> list[TraceRequest]:
     """Poisson arrivals of tenants with a rate and times the usual prompt; none shares anything with another."""
-    lengths = lengths_of(seed)
-    made = []
-    fresh = iter(range(1 << 30))
+    lengths, made = lengths_of(seed), []
     for tenant, (rate, times) in who.items():
-        draws, at = random.Random(f"{seed} {name} {tenant}"), 0.0
+        draws, at = random.Random(f"{seed} {tenant}"), 0.0
         while (at := at + draws.expovariate(rate)) < until:
             prompt, output = lengths.draw(draws)
-            tokens = prompt * times
-            blocks = tuple(next(fresh) + 1000 for _ in range(-(-tokens // BLOCK)))
-            made.append(
-                Job(0, at, Call(at, tokens, output, blocks), None, RoutingRequest(tokens, name, lengths.mean), tenant)
-            )
-    return made
+            made.append(TraceRequest(at, prompt * times, output, tenant=tenant))
+    return sorted(made, key=lambda call: call.at)
 
 
 def lengths_of(seed: str) -> Lengths:
     """They vary by half, or are those of Azure's conversations."""
     if seed == AZURE:
-        logged = [(call.prompt, call.output) for call in azure(5000) if call.prompt <= 4 * PROMPT]
+        logged = [(c.prompt_tokens, c.output_tokens) for c in azure(5000) if c.prompt_tokens <= 4 * PROMPT]
         outputs = [output for _, output in logged]
         return Lengths(lambda draws: draws.choice(logged), sum(outputs) // len(outputs), 4 * PROMPT, max(outputs))
 

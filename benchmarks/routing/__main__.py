@@ -31,9 +31,12 @@ from typing import Any, get_args
 
 from benchmarks.harness import Bar, Measured, Row, main, median_row
 from benchmarks.routing.policies import Name
-from benchmarks.routing.simulation import Outcome, Simulation, Way
-from benchmarks.scheduling.simulation import Machine
-from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
+from benchmarks.routing.runs import Outcome, RoutingVariant, simulate
+from benchmarks.scheduling.runs import h100
+from benchmarks.traces import azure, mooncake
+
+from paceline_simulator.engine import EngineSpec
+from paceline_simulator.traces import BLOCK, TraceRequest
 
 WORKERS = 8
 GATEWAYS = 3
@@ -46,9 +49,9 @@ FIRST, EVERY_CALLS, PARTS = 1000, 2100, 5
 """Parts of the conversation log: where the first begins, how far apart they are. Together nearly all of the rest."""
 HOT_BLOCKS = 32
 HOT_RATE = 40.0
-OURS, PLAIN, SEVERAL = Way("pace"), Way("round_robin"), Way("pace", GATEWAYS)
-EVERY = (*map(Way, get_args(Name)), SEVERAL)
-SOME = (OURS, PLAIN, Way("prefix"), SEVERAL)
+OURS, PLAIN, SEVERAL = RoutingVariant("pace"), RoutingVariant("round_robin"), RoutingVariant("pace", GATEWAYS)
+EVERY = (*map(RoutingVariant, get_args(Name)), SEVERAL)
+SOME = (OURS, PLAIN, RoutingVariant("prefix"), SEVERAL)
 GUARD, HITS = Bar(1.25), Bar(0.95, True)
 
 
@@ -61,15 +64,15 @@ class Sample:
     rate: float
     count: int
 
-    def calls(self, machine: Machine) -> list[Call]:
+    def calls(self, spec: EngineSpec) -> list[TraceRequest]:
         """Those that fit into the machine's context."""
         if self.kind == "hot":
             return hot(self.count, self.place)
         found = azure(self.count) if self.kind == "azure" else mooncake(self.count, self.kind, self.place)
-        return [call for call in found if call.prompt + call.output < machine.context]
+        return [call for call in found if call.prompt_tokens + call.output_tokens < spec.limits.max_model_len]
 
 
-Run = tuple[Sample, Way]
+Run = tuple[Sample, RoutingVariant]
 
 
 def runs(count: int, *, quick: bool) -> list[Run]:
@@ -79,7 +82,10 @@ def runs(count: int, *, quick: bool) -> list[Run]:
     made += [(part, way) for part in parts[1:] for way in (OURS, PLAIN, SEVERAL)]
     made += [(Sample("synthetic", KNOWN + 1200, 1.6, count), way) for way in SOME]
     made += [(Sample("hot", seed, 1.0, count), way) for seed in range(1, 4) for way in SOME]
-    made += [(Sample("azure", 0, 16.0, count), way) for way in (*SOME, Way("least_requests"), Way("power_of_two"))]
+    made += [
+        (Sample("azure", 0, 16.0, count), way)
+        for way in (*SOME, RoutingVariant("least_requests"), RoutingVariant("power_of_two"))
+    ]
     one_each = {sample.kind: sample for sample, _ in reversed(made)}
     return [run for run in made if run[0] in one_each.values()] if quick else made
 
@@ -104,34 +110,34 @@ def measure(quick: bool) -> Measured:
 def run(which: Run) -> Outcome:
     """One run, in a process of its own."""
     sample, way = which
-    machine = Machine.h100(BLOCK, FP8)
-    return Simulation(sample.calls(machine), machine, way, WORKERS, sample.rate).run()
+    spec = h100(BLOCK, FP8)
+    return simulate(sample.calls(spec), spec, way, WORKERS, sample.rate)
 
 
 def change(sample: Sample) -> Outcome:
     """The same calls while one worker leaves and another comes."""
-    last = sample.calls(Machine.h100(BLOCK, FP8))[-1].at / sample.rate
-    return run((sample, Way("pace", leaves=last / 3, joins=last * 2 / 3)))
+    last = sample.calls(h100(BLOCK, FP8))[-1].at / sample.rate
+    return run((sample, RoutingVariant("pace", leaves=last / 3, joins=last * 2 / 3)))
 
 
-def hot(count: int, seed: int) -> list[Call]:
+def hot(count: int, seed: int) -> list[TraceRequest]:
     """Prompts of 512 to 2,048 tokens, six of ten behind the same document; arrivals are a Poisson process."""
     draws, at, calls = random.Random(seed), 0.0, []
     for number in range(count):
         at += draws.expovariate(HOT_RATE)
         own = tuple(range(1000 + 4 * number, 1000 + 4 * number + draws.randint(1, 4)))
         blocks = (*range(HOT_BLOCKS), *own) if draws.random() < 0.6 else own
-        calls.append(Call(at, len(blocks) * BLOCK, draws.randint(20, 400), blocks))
+        calls.append(TraceRequest(at, len(blocks) * BLOCK, draws.randint(20, 400), blocks))
     return calls
 
 
-def one_cache(calls: Sequence[Call], pages: int) -> float:
+def one_cache(calls: Sequence[TraceRequest], pages: int) -> float:
     """The hit rate of one cache of so many pages that everything goes through in order."""
     cache: OrderedDict[int, None] = OrderedDict()
     found = total = 0
     for call in calls:
         known = next((place for place, block in enumerate(call.blocks) if block not in cache), len(call.blocks))
-        found, total = found + min(known * BLOCK, call.prompt), total + call.prompt
+        found, total = found + min(known * BLOCK, call.prompt_tokens), total + call.prompt_tokens
         for block in reversed(call.blocks):
             cache[block] = None
             cache.move_to_end(block)
@@ -168,8 +174,8 @@ def claims(kind: str, found: Mapping[Run, Outcome]) -> list[Row]:
 def policies(kind: str, found: Mapping[Run, Outcome]) -> Iterable[Row]:
     """How each policy did, on the first sample; the peers are round robin's TTFT and one cache's hits."""
     (sample, _), *_ = found
-    machine = Machine.h100(BLOCK, FP8)
-    bound, plain = one_cache(sample.calls(machine), machine.pages * WORKERS), found[sample, PLAIN]
+    spec = h100(BLOCK, FP8)
+    bound, plain = one_cache(sample.calls(spec), spec.pages * WORKERS), found[sample, PLAIN]
     for (which, way), outcome in found.items():
         if which == sample:
             yield Row(f"{kind}, {_label(way)}: hit rate", outcome.hit_rate, "", peer=bound or None)
@@ -186,7 +192,7 @@ def stability(still: Outcome, moved: Outcome) -> list[Row]:
     ]
 
 
-def _of(found: Mapping[Run, Outcome], way: Way) -> list[Outcome]:
+def _of(found: Mapping[Run, Outcome], way: RoutingVariant) -> list[Outcome]:
     return [outcome for (_, which), outcome in found.items() if which == way]
 
 
@@ -202,7 +208,7 @@ def _p99(outcome: Outcome) -> float:
     return outcome.quantile(0.99)
 
 
-def _label(way: Way) -> str:
+def _label(way: RoutingVariant) -> str:
     return way.policy if way.gateways == 1 else f"{way.policy}, {way.gateways} gateways"
 
 

@@ -21,18 +21,11 @@ from typing import Any
 
 from benchmarks.harness import Bar, Measured, Row, main, median_row
 from benchmarks.scheduling import host
-from benchmarks.scheduling.simulation import (
-    CHEAPEST,
-    FCFS,
-    LAST_ADMITTED,
-    ORACLE,
-    OURS,
-    Machine,
-    Outcome,
-    simulate,
-    unloaded,
-)
-from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
+from benchmarks.scheduling.policies import CHEAPEST, FCFS, LAST_ADMITTED, ORACLE, OURS, SchedulingVariant
+from benchmarks.scheduling.runs import Outcome, h100, simulate, unloaded
+from benchmarks.traces import azure, mooncake
+
+from paceline_simulator.traces import BLOCK, TraceRequest
 
 LOADED = 5.0
 HALVINGS = 5
@@ -44,16 +37,14 @@ def measure(quick: bool) -> Measured:
     """All rows; `quick` takes a fifth of each trace."""
     share = 5 if quick else 1
     rows, details = _host(quick)
-    traces: dict[str, tuple[Callable[[int], list[Call]], int, int, tuple[float, float]]] = {
+    traces: dict[str, tuple[Callable[[int], list[TraceRequest]], int, int, tuple[float, float]]] = {
         "Azure conversation": (azure, 3000, AZURE_PAGE, (3.0, 4.6)),
         "Mooncake conversation": (mooncake, 1000, BLOCK, (0.15, 0.4)),
     }
     for name, (read, count, page, speeds) in traces.items():
         calls = read(count // share)
-        found, more = _order(name, calls, Machine.h100(page), speeds)
-        preempted, most = _preemption(
-            name, calls, Machine.h100(page, SCARCE if page == AZURE_PAGE else 1.0), more["speed"]
-        )
+        found, more = _order(name, calls, page, speeds)
+        preempted, most = _preemption(name, calls, page, SCARCE if page == AZURE_PAGE else 1.0, more["speed"])
         rows += found + preempted
         details[name] = more | most
     return rows, details
@@ -79,10 +70,10 @@ def _median_ms(seconds: list[float]) -> float:
     return sorted(seconds)[len(seconds) // 2] * 1e3
 
 
-def _order(name: str, calls: list[Call], machine: Machine, speeds: tuple[float, float]) -> Measured:
-    idle = unloaded(calls, machine)
-    speed, first = _loaded(calls, machine, speeds, LOADED * idle)
-    ours, oracle = (simulate(calls, machine, way, speed) for way in (OURS, ORACLE))
+def _order(name: str, calls: list[TraceRequest], page: int, speeds: tuple[float, float]) -> Measured:
+    idle = unloaded(calls, h100(page))
+    speed, first = _loaded(calls, page, speeds, LOADED * idle)
+    ours, oracle = (_run(calls, page, 1.0, variant, speed) for variant in (OURS, ORACLE))
     rows = [
         Row(f"{name}: mean TTFT over first come, first served", ours.mean / first.mean, "", bar=Bar(0.5)),
         Row(
@@ -104,19 +95,23 @@ def _order(name: str, calls: list[Call], machine: Machine, speeds: tuple[float, 
     }
 
 
-def _loaded(calls: list[Call], machine: Machine, speeds: tuple[float, float], target: float) -> tuple[float, Outcome]:
+def _run(calls: list[TraceRequest], page: int, share: float, variant: SchedulingVariant, speed: float) -> Outcome:
+    return simulate(calls, h100(page, share, variant), speed, length_known=variant.length_known)
+
+
+def _loaded(calls: list[TraceRequest], page: int, speeds: tuple[float, float], target: float) -> tuple[float, Outcome]:
     """The speed of the trace at which first come, first served has this median."""
     low, high = speeds
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        outcome = simulate(calls, machine, FCFS, middle)
+        outcome = _run(calls, page, 1.0, FCFS, middle)
         low, high = (middle, high) if outcome.quantile(0.5) < target else (low, middle)
     return middle, outcome
 
 
-def _preemption(name: str, calls: list[Call], machine: Machine, speed: float) -> Measured:
+def _preemption(name: str, calls: list[TraceRequest], page: int, share: float, speed: float) -> Measured:
     ways = {"last": LAST_ADMITTED, "cheapest": CHEAPEST, "ours": OURS}
-    found = {way: simulate(calls, machine, ways[way], speed) for way in ways}
+    found = {way: _run(calls, page, share, variant, speed) for way, variant in ways.items()}
     tokens = {way: outcome.recomputed for way, outcome in found.items()}
     rows = [
         Row(f"{name}: recomputed, cheapest victim", tokens["cheapest"], "tokens", peer=tokens["last"]),

@@ -24,7 +24,7 @@ from paceline_workers.messages import Sampling
 
 EQUAL = Bar(0.0)
 MS = {"conv": Bar(1.5), "code": Bar(1.5), "mooncake": Bar(5.0)}
-REPLICAS = {"conv": 7, "code": 6, "mooncake": 8}
+REPLICAS = {"conv": 7, "code": 9, "mooncake": 14}
 TIMES = {"conv": 6, "code": 6, "mooncake": 2}
 REAL_TIME = Bar(20.0, at_least=True)
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)

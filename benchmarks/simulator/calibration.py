@@ -13,7 +13,7 @@ from math import exp, log
 from random import Random
 
 from benchmarks.scheduling.policies import VLLM
-from benchmarks.simulator.cells import folder
+from benchmarks.traces import folder
 
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
 from paceline_planner.step_clock import FittedClock

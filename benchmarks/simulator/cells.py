@@ -4,11 +4,11 @@ The engine is like a 32B model in bf16 on two 80 GB GPUs: 13 ms a step, 60 us a 
 a KV token, 3.5 ns a pair of tokens; 278,000 tokens of KV memory, 256 slots, steps of 2,048 tokens, prefix cache on.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
+
+from benchmarks.traces import folder
 
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
@@ -25,7 +25,6 @@ from paceline_simulator.traces import TraceRequest, read_trace, spread
 from paceline_simulator.workloads import copies
 from paceline_workers.engine.scheduling import SchedulerLimits
 
-VARIABLE = "PACELINE_TRACES"
 STEP_TIME = StepTime(base=0.013, prefill=6e-5, sequence=3e-5, kv=4e-8, context=3.5e-9, observations=1000)
 KV_TOKENS = 278_000
 PAGE_TOKENS = 64
@@ -85,13 +84,6 @@ def trace(log: str) -> list[TraceRequest]:
     """A whole log; arrivals that it rounds to one instant are spread, requests beyond the context left out."""
     found = spread(read_trace(folder() / FILES[log]))
     return [request for request in found if request.prompt_tokens + request.output_tokens < LIMITS.max_model_len]
-
-
-def folder() -> Path:
-    """The folder of traces. Raises SystemExit naming the variable."""
-    if not (path := os.environ.get(VARIABLE)):
-        raise SystemExit(f"set {VARIABLE} to the folder that holds the traces")
-    return Path(path)
 
 
 def plan(  # noqa: PLR0913 - what names a run

@@ -46,7 +46,10 @@ _STATUS = {"queue_full": 503, "abort": 504, "refused": 400, "error": 500}
 
 @dataclass(slots=True, eq=False)
 class ClientRequest:
-    """One request of the workload, and what became of it. `submission` is its last attempt at an engine."""
+    """One request of the workload, and what became of it. `submission` is its last attempt at an engine.
+
+    `sent` and `first`: when it was dispatched and when its first token came, the first time each.
+    """
 
     number: int
     service: str
@@ -55,6 +58,8 @@ class ClientRequest:
     machine: RequestMachine
     placement: Placement
     submission: Submission | None = None
+    sent: float | None = None
+    first: float | None = None
     record: RequestRecord | None = None
     verdicts: Verdicts = field(default_factory=list)
 
@@ -109,6 +114,7 @@ class SimulatedGateway:
 
     def on_first_token(self, submission: Submission) -> None:
         request = self._owner(submission)
+        request.first = self._events.now if request.first is None else request.first
         state, placement = self.services[request.service], request.placement
         self._on(request, e.Began())
         worker = state.pool.workers.get(request.machine.worker)
@@ -207,6 +213,7 @@ class SimulatedGateway:
 
     def _send(self, request: ClientRequest, worker: str) -> None:
         machine, admission = request.machine, request.placement.admission
+        request.sent = self._events.now if request.sent is None else request.sent
         first = None if request.submission is None or not machine.begun else request.submission.request
         tokens = request.asked.tokens(request.number) if first is None else list(first.tokens)
         prompt, cls = request.asked.prompt_tokens, self.services[request.service].spec.classes[request.request_class]

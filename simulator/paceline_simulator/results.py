@@ -37,13 +37,18 @@ class LatencyLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """One request. Times in seconds; `ttft` and `tpot` are None where there was no such token."""
+    """One request. Times in seconds; `ttft` and `tpot` are None where there was no such token.
+
+    `sent`: when it was first dispatched, None if never.
+    """
 
     at: float
     service: str
+    tenant: str
     prompt_tokens: int
     output_tokens: int
     outcome: Outcome
+    sent: float | None
     ttft: float | None
     tpot: float | None
     ended: float
@@ -58,9 +63,11 @@ class RequestResult:
         return cls(
             at=record.received,
             service=request.service,
+            tenant=record.tenant,
             prompt_tokens=prompt,
             output_tokens=record.meter.output,
             outcome=record.outcome,
+            sent=request.sent,
             ttft=record.ttft,
             tpot=record.tpot,
             ended=record.ended,

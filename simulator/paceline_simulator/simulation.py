@@ -61,7 +61,10 @@ class ServicePlan:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """`score`: the window that results count. `until`: the end of the run; inf: when the last request has ended."""
+    """`score`: the window that results count. `until`: the end of the run; inf: when the last request has ended.
+
+    `routing` makes the routing policy of a gateway, by its number.
+    """
 
     services: tuple[ServicePlan, ...]
     gateways: int = 1
@@ -71,7 +74,7 @@ class RunPlan:
     latency: LatencyLimits = field(default_factory=LatencyLimits)
     limits: HttpLimits = field(default_factory=HttpLimits)
     demand_lag_s: float = 0.0
-    policy: Callable[[HttpLimits], RoutingPolicy] = lambda limits: ShortestTTFT(limits.lookahead_s)
+    routing: Callable[[HttpLimits, int], RoutingPolicy] = lambda limits, _: ShortestTTFT(limits.lookahead_s)
 
 
 Arrival = tuple[float, str, RequestClass, TraceRequest]
@@ -95,7 +98,7 @@ class Simulation:
                 services,
                 self.events,
                 self.cluster.engines,
-                policy=lambda: plan.policy(plan.limits),
+                policy=partial(plan.routing, plan.limits, number),
                 settled=self._settled,
                 limits=plan.limits,
             )
