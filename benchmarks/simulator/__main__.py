@@ -8,14 +8,17 @@ it; the bars were set where that took 35 us.
 `log`: see `calibration`. A row's value is the error of a quantity over the requests that were held out.
 """
 
+import argparse
 import gc
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
-from benchmarks.harness import Bar, Measured, Row, main, quantile
+from benchmarks.harness import Bar, Measured, Row, quantile, report_parts
 from benchmarks.simulator import calibration
 from benchmarks.simulator.cells import LIMITS, STEP_TIME, Cell, plan
 
+from paceline_core.clock import SystemClock
 from paceline_simulator.results import SimulationResult
 from paceline_simulator.simulation import Simulation
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
@@ -30,21 +33,21 @@ REAL_TIME = Bar(20.0, at_least=True)
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)
 
 
-def measure(quick: bool) -> Measured:
-    """All rows; `quick` takes a minute of each log, and one engine's log."""
+def parts(quick: bool) -> Iterator[Measured]:
+    """Rows in parts, since all of them take half an hour; `quick` takes a minute of each log, and one engine's log."""
     gc.freeze()
     gc.disable()
     span = 60.0 if quick else 300.0
-    rows, details = [_step_row()], {}
+    details: dict[str, Any] = {}
+    yield [_step_row()], details
     for log in REPLICAS:
-        found, details[log] = _leaps(log, 30.0 if quick else 120.0)
-        rows += [found, _cpu(log, span)]
+        row, details[log] = _leaps(log, 0.4 * span)
+        yield [row, _cpu(log, span)], details
         gc.collect()
-    rows.append(_real_time(span))
+    yield [_real_time(span)], details
     for engine in calibration.LOGS[:1] if quick else calibration.LOGS:
-        more, details[engine.name] = _log(engine)
-        rows += more
-    return rows, details
+        rows, details[engine.name] = _log(engine)
+        yield rows, details
 
 
 def _step_row() -> Row:
@@ -139,5 +142,12 @@ def _facts(result: SimulationResult) -> dict[str, Any]:
     }
 
 
+def main() -> NoReturn:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator")
+    parser.add_argument("--quick", action="store_true", help="shorter runs, and one engine's log")
+    quick: bool = parser.parse_args().quick
+    report_parts("simulator", parts(quick), SystemClock(), ".quick" if quick else "")
+
+
 if __name__ == "__main__":
-    main("simulator", measure)
+    main()

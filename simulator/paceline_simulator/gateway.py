@@ -16,7 +16,7 @@ from paceline_core.telemetry import Metrics
 from paceline_core.wire import DemandReport, LoadReport
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
 from paceline_gateway.request import events as e
 from paceline_gateway.request.machine import RequestMachine
 from paceline_gateway.request.prompt_size import PromptSize
@@ -88,8 +88,6 @@ class SimulatedGateway:
         self.open: dict[int, ClientRequest] = {}
         self._timeouts = Timeouts(limits.first_token_s, limits.stream_idle_timeout_s, limits.answer_s, limits.resume_s)
         self._moves = {key: EvacuationPlanner(limits.lookahead_s) for key in self.services}
-        self._dispatching: set[str] = set()
-        self._again: set[str] = set()
 
     # --- requests
 
@@ -258,22 +256,18 @@ class SimulatedGateway:
         self._settled(request)
 
     def _dispatch(self, state: ServiceState) -> None:
-        """Send waiting requests to workers with room; a call from within starts another round here."""
-        if not state.dispatcher.requests.total:
-            return
-        if state.key in self._dispatching:
-            self._again.add(state.key)
-            return
-        self._dispatching.add(state.key)
-        again = True
-        while again:
-            self._again.discard(state.key)
-            for queued, worker in state.dispatcher.dispatch(self._events.now):
-                self._on(self.open[queued.id], e.Assigned(worker.name))
-            for queued in state.dispatcher.expired:
-                self._expire(self.open[queued.id])
-            again = state.key in self._again
-        self._dispatching.discard(state.key)
+        """Send waiting requests to workers with room."""
+        if state.dispatcher.requests.total:
+            state.dispatcher.run(self._now, self._assigned, self._late)
+
+    def _now(self) -> float:
+        return self._events.now
+
+    def _assigned(self, queued: QueuedRequest, worker: Worker) -> None:
+        self._on(self.open[queued.id], e.Assigned(worker.name))
+
+    def _late(self, queued: QueuedRequest) -> None:
+        self._expire(self.open[queued.id])
 
     def _expire(self, request: ClientRequest) -> None:
         held = self.services[request.service].dispatcher.held(self._events.now) > 0

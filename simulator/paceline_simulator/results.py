@@ -4,7 +4,7 @@ Attainment is the share of the requests offered in the scored window that end we
 unfinished requests miss; one that misses two targets counts once. Requests are scored by arrival.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -133,12 +133,6 @@ class SimulationResult:
             if moment.service == service and self.start <= moment.at < self.end
         ]
         return _share(sum(counts), len(counts))
-
-
-def quantile(values: Iterable[float], share: float) -> float:
-    """The value that this share of the values stays below; nan without any."""
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
 
 
 def _share(part: float, whole: float) -> float:

@@ -34,6 +34,8 @@ REPORT_S = 0.25
 """The shortest time between two load reports of a worker."""
 QUIET_S = 5.0
 """The longest one."""
+PHASES = 8
+"""Parts of REPORT_S over which the reports of different workers are spread."""
 SWEEP_S = 0.25
 DEMAND_S = 1.0
 MOMENT_S = 10.0
@@ -186,14 +188,16 @@ class Simulation:
         if self.cluster.engines.get(engine.name) is not engine:
             del self._reported[engine.name]
             return
-        now, (at, activity) = self.events.now, self._reported[engine.name]
+        now, (at, activity), gap = self.events.now, self._reported[engine.name], REPORT_S
+        if at == -inf:
+            gap *= (len(self._reported) % PHASES + 1) / PHASES
         if now - at >= QUIET_S or engine.activity != activity:
             report = engine.load_report().model_copy(update={"gateways": len(self.gateways)})
             self._reported[engine.name] = (now, engine.activity)
             self.scalers[report.service].on_load(report)
             for gateway in self.gateways:
                 gateway.on_report(report.service, report)
-        self.events.at(now + REPORT_S, self._report, engine)
+        self.events.at(now + gap, self._report, engine)
 
     def _sweep(self) -> None:
         for gateway in self.gateways:

@@ -42,6 +42,28 @@ def test_first_come_first_served_within_a_class_and_urgency_between_them() -> No
     assert order(queue.dispatch(NOW)) == [2, 4, 1, 3, 0]
 
 
+def test_a_run_that_is_called_from_within_begins_another_round_and_does_not_nest() -> None:
+    queue, went, late = dispatcher("w0", slots=2), list[int](), list[int]()
+    requests = [queued(number) for number in range(5)]
+    for each in requests:
+        queue.join(each, NOW)
+
+    def assigned(each: QueuedRequest, _: Worker) -> None:
+        went.append(each.id)
+        if each.id < 2:
+            queue.release(each, NOW, suspect=False)
+            assert not queue.run(lambda: NOW, assigned, lambda other: late.append(other.id))
+            assert went == list(range(each.id + 1))
+
+    assert queue.run(lambda: NOW, assigned, lambda other: late.append(other.id))
+    assert (went, late, queue.waiting) == ([0, 1, 2, 3], [], 1)
+    requests[4].deadline = NOW
+    queue.queues[INTERACTIVE].leave(requests[4])
+    queue.queues[INTERACTIVE].join(requests[4])
+    assert queue.run(lambda: NOW, assigned, lambda other: late.append(other.id))
+    assert late == [4]
+
+
 def test_no_more_go_than_there_are_slots() -> None:
     queue = dispatcher("w0", "w1", slots=2)
     requests = [queued(number) for number in range(6)]

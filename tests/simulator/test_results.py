@@ -1,12 +1,10 @@
 """Attainment counts offered requests, by the gateway's verdicts, with the time that a long prompt needs."""
 
-from math import isnan
-
 import pytest
 
 from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
-from paceline_simulator.results import LatencyLimits, RequestResult, SimulationResult, quantile
+from paceline_simulator.results import LatencyLimits, RequestResult, SimulationResult
 
 LIMITS = LatencyLimits(ttft_s=2.0, tpot_s=0.1, prompt_rate=3000.0)
 
@@ -56,8 +54,3 @@ def test_offered_requests_are_those_of_the_window_whatever_became_of_them() -> N
     assert found.attainment("default/chat") == pytest.approx(1 / 3)
     assert found.attainment("default/none") == 1.0
     assert found.hit_rate() == 0.4
-
-
-def test_a_quantile_of_nothing_is_no_number() -> None:
-    assert isnan(quantile([], 0.5))
-    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0

@@ -11,7 +11,7 @@ a worker may have in advance. Gateways tell each other what tenants were served 
 gateway uses its own part of the workers' slots, so a gateway with few tenants serves each of them more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -75,6 +75,7 @@ class Dispatcher:
         self._peak = WindowedMax()
         self.requests = TenantShares()
         self._sizes = TenantShares()
+        self._running = self._run_again = False
 
     @property
     def waiting(self) -> int:
@@ -152,6 +153,32 @@ class Dispatcher:
         while self.requests.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
+
+    def run(
+        self,
+        now: Callable[[], float],
+        assigned: Callable[[QueuedRequest, Worker], None],
+        expired: Callable[[QueuedRequest], None],
+    ) -> bool:
+        """Dispatch, and report each request that goes to a worker or is past its deadline, until nothing changes.
+
+        A call from within starts another round here, does not nest, and returns False.
+        """
+        self._run_again = self._running
+        if self._running:
+            return False
+        self._running = again = True
+        try:
+            while again:
+                self._run_again = False
+                for queued, worker in self.dispatch(now()):
+                    assigned(queued, worker)
+                for queued in self.expired:
+                    expired(queued)
+                again = self._run_again
+        finally:
+            self._running = False
+        return True
 
     def release(self, queued: QueuedRequest, now: float, *, suspect: bool) -> None:
         """Free the slot at its worker; `suspect`: the worker failed it."""

@@ -92,8 +92,6 @@ class ServiceRegistry:
         self._follow = follow
         self._policy = policy
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
-        self._dispatching: set[str] = set()
-        self._again: set[str] = set()
         self._held: set[str] = set()
 
     def dispatch(self, service: ServiceState) -> None:
@@ -101,26 +99,11 @@ class ServiceRegistry:
 
         A call from within starts another round here; it does not nest.
         """
-        key = service.key
-        if not service.dispatcher.requests.total:
-            self._held.discard(key)
-            return
-        if key in self._dispatching:
-            self._again.add(key)
-            return
-        self._dispatching.add(key)
-        try:
-            again = True
-            while again:
-                self._again.discard(key)
-                for queued, worker in service.dispatcher.dispatch(self._now()):
-                    self.listener.on_assigned(queued, worker)
-                for queued in service.dispatcher.expired:
-                    self.listener.on_expired(queued)
-                again = key in self._again
-        finally:
-            self._dispatching.discard(key)
-        self._note_held(service)
+        dispatcher = service.dispatcher
+        if not dispatcher.requests.total:
+            self._held.discard(service.key)
+        elif dispatcher.run(self._now, self.listener.on_assigned, self.listener.on_expired):
+            self._note_held(service)
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
         """The index of the destination that takes a request; a diverted request is demand for the first one too."""
