@@ -92,6 +92,21 @@ def combine(arrivals: Iterable[float], lengths: Lengths, random: Random, span_s:
     return [replace(lengths(random), at=at) for at in takewhile(lambda at: at < span_s, arrivals)]
 
 
+def closed_loop(
+    clients: int, think_s: float, lengths: Lengths, random: Random
+) -> tuple[list[TraceRequest], Callable[[object, float], TraceRequest]]:
+    """Clients that send their next request an exponential time of `think_s` seconds after the answer to the last one.
+
+    Returns their first requests, and the function that gives the next one when one has ended at a time.
+    """
+    _positive("think_s", think_s)
+
+    def following(_: object, now: float) -> TraceRequest:
+        return replace(lengths(random), at=now + random.expovariate(1 / think_s))
+
+    return sorted((following(None, 0.0) for _ in range(clients)), key=lambda request: request.at), following
+
+
 def copies(  # noqa: PLR0913 - what names a workload made of a log
     requests: Sequence[TraceRequest],
     times: int,

@@ -12,11 +12,10 @@ from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec, ProductionPolicy, StaticPolicy
-from paceline_simulator.gateway import ClientRequest
 from paceline_simulator.results import SimulationResult
 from paceline_simulator.simulation import RunPlan, ServicePlan, Simulation
 from paceline_simulator.traces import TraceRequest
-from paceline_simulator.workloads import combine, fixed, poisson
+from paceline_simulator.workloads import closed_loop, combine, fixed, poisson
 
 
 def arrivals(rate: float, span: float, prompt: int = 400, output: int = 40, seed: int = 1) -> list[TraceRequest]:
@@ -115,14 +114,12 @@ def test_the_production_policy_scales_up_under_load_and_requests_come_back_in_ti
 
 
 def test_clients_that_wait_for_their_answers_send_one_request_after_the_other() -> None:
-    def follow(request: ClientRequest, now: float) -> TraceRequest | None:
-        return TraceRequest(now + 0.5, 200, 10) if now < 20.0 else None
-
-    clients = [TraceRequest(0.1 * number, 200, 10) for number in range(4)]
-    made, result = finished(run_plan(clients, follow=follow))
-    assert len(result.requests) > 20
+    first, following = closed_loop(4, 0.5, fixed(200, 10), Random(1))
+    made = Simulation(run_plan(first, follow=following, until=20.0))
+    result = made.run()
+    assert len(result.requests) > 40
     assert max(moment.in_flight for moment in result.timeline) <= 4
-    assert made.events.now > 20.0
+    assert made.events.now == 20.0
 
 
 def test_services_pools_and_classes_share_one_heap_and_nothing_else() -> None:
