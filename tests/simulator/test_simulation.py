@@ -46,10 +46,15 @@ def test_every_request_ends_once_and_a_run_repeats_itself(gateways: int) -> None
     assert sum(result.gpu_s.values()) == pytest.approx(2 * made.events.now)
 
 
-def test_leaps_change_no_result() -> None:
-    requests = arrivals(5.0, 15.0, output=60)
-    plans = [run_plan(requests, replicas=2, pool=pool_plan(made=spec(leaps=leaps))) for leaps in (True, False)]
-    assert finished(plans[0])[1] == finished(plans[1])[1]
+def test_leaps_change_no_result_while_replicas_come_and_go() -> None:
+    requests, results = arrivals(4.0, 15.0, output=150), []
+    for leaps in (True, False):
+        pool = pool_plan(lead_s=4.0, made=spec(leaps=leaps), lost_per_hour=600.0, notice_s=1.6)
+        made, result = finished(run_plan(requests, ProductionPolicy(), replicas=2, pool=pool))
+        evicted = [engine.memory.pool.evicted for engine in made.cluster.engines.values()]
+        results.append((result, evicted, [replica.name for replica in made.cluster.replicas]))
+    assert any(request.resumed for request in results[0][0].requests)
+    assert results[0] == results[1]
 
 
 def test_turns_of_a_conversation_find_their_prefix() -> None:
