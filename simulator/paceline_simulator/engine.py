@@ -162,7 +162,7 @@ class SimulatedEngine:
         over = bisect_right(times, now, key=lambda pair: pair[1])
         if over:
             before = self._ends[0] if self._ends else times[0][0]
-            self._cycle.leap(times[:over], WORD)
+            self._cycle.leap(times[:over], WORD, times[over][0] if over < len(times) else None)
             self.busy_s += ends[over - 1] - before
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
@@ -177,15 +177,19 @@ class SimulatedEngine:
         """Its load now, with the prefix keys that came and went since the last report."""
         self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
-        core, pool = self.scheduler, self.memory.pool
-        now: dict[str, object] = {
-            "running": len(core.running),
-            "waiting": dict(core.waiting.counts),
-            "queued_tokens": core.queued_tokens(),
-            "kv": self._report.kv.model_copy(update={"free": pool.free, "cached": pool.cached}),
-            "prefix": self._reader.delta(),
-        }
-        return self._report.model_copy(update=now)
+        core, pool, kv = self.scheduler, self.memory.pool, self._report.kv
+        if (kv.free, kv.cached) != (pool.free, pool.cached):
+            kv = kv.model_copy(update={"free": pool.free, "cached": pool.cached})
+        self._report = self._report.model_copy(
+            update={
+                "running": len(core.running),
+                "waiting": dict(core.waiting.counts),
+                "queued_tokens": core.queued_tokens(),
+                "kv": kv,
+                "prefix": self._reader.delta(),
+            }
+        )
+        return self._report
 
     # --- the loop
 

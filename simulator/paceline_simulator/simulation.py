@@ -192,7 +192,9 @@ class Simulation:
         if at == -inf:
             gap *= (len(self._reported) % PHASES + 1) / PHASES
         if now - at >= QUIET_S or engine.activity != activity:
-            report = engine.load_report().model_copy(update={"gateways": len(self.gateways)})
+            report = engine.load_report()
+            if len(self.gateways) > 1:
+                report = report.model_copy(update={"gateways": len(self.gateways)})
             self._reported[engine.name] = (now, engine.activity)
             self.scalers[report.service].on_load(report)
             for gateway in self.gateways:

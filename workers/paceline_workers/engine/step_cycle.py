@@ -165,13 +165,19 @@ class StepCycle:
             return 0
         return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
 
-    def leap(self, times: Sequence[Times], token: int) -> None:
-        """As many rounds as `times` without frames and statistics, each planned and committed at its pair of times."""
+    def leap(self, times: Sequence[Times], token: int, wake: float | None = None) -> None:
+        """As many rounds as `times` without frames and statistics, each planned and committed at its pair of times.
+
+        `wake`: when the next round is to be planned, if that is known.
+        """
         flying, ended = self.flying, times[-1][1]
         plan = leap(self.scheduler, None if flying is None else flying.plan, times, token)
         self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
         self._ended, self._collected = ended, True
-        self.finish(ended)
+        if wake is None:
+            self.finish(ended)
+        else:
+            self.wake = wake
 
     # --- reports
 

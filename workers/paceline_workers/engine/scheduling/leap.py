@@ -77,8 +77,9 @@ def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
 
 def _decodes(request: Request, pending: int) -> bool:
     """Whether its next steps compute one token each, in pages of its own, and need no frame that says more."""
-    plain = request.beams is None and not request.forked and not request.embed
-    return plain and request.first_token is not None and request.pending == pending and request.decoding
+    wanted = len(request.tokens) + pending
+    decoding = request.computed == wanted - 1 >= request.prompt_len and request.pending == pending
+    return decoding and request.first_token is not None and not (request.beams or request.forked or request.embed)
 
 
 def _pages_needed(core: Scheduler, more: int) -> int:
