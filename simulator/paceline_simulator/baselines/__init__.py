@@ -1,0 +1,1 @@
+"""Rival autoscalers as pure functions, each with the parameters and arithmetic of its source."""
