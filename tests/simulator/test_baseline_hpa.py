@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, load, view
 from tests.simulator.rivals import differences, follow, loaded, seen
 
+from paceline_autoscaler.model.series import TimedValue
 from paceline_autoscaler.types import Demand, Observation, PoolStatus
 from paceline_core.errors import InvalidInput
-from paceline_simulator.baselines.base import TimedValue
 from paceline_simulator.baselines.hpa import ExternalMetric, Hpa, PodsMetric, hpa_concurrency, hpa_kv, hpa_queue
 from paceline_simulator.baselines.hpa_behavior import (
     DEFAULT_BEHAVIOR,
@@ -308,6 +308,7 @@ def test_a_total_of_the_service_needs_a_single_pool() -> None:
     assert hpa_kv().decide(two, hpa_kv().initial_state())[0].keys() == {"main", "spot"}
 
 
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 400), min_size=2, max_size=30))
 def test_growth_stays_within_the_policies_and_a_flat_input_settles(queues: list[int]) -> None:
     flat = 25

@@ -38,6 +38,14 @@ def built_in(name: str) -> Accelerator | None:
         return None
 
 
+def only_pool(observation: Observation) -> PoolStatus:
+    """The pool of a service that has one; InvalidInput for several, since each would get the replicas for all."""
+    if len(observation.pools) != 1:
+        names = ", ".join(pool.name for pool in observation.pools)
+        raise InvalidInput("pools", f"a total of the service scales one pool, and there are {names}: keep one")
+    return observation.pools[0]
+
+
 def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
     """A resolved service in numbers; `find` looks accelerators up by name. An unknown price counts as 0.
 

@@ -1,4 +1,4 @@
-"""What the baselines share: the shape of a rival autoscaler, its state by pool, and series of values.
+"""What the baselines share: the shape of a rival autoscaler, and its state by pool.
 
 A baseline is a frozen dataclass of its parameters. Its `decide` is pure and knows nothing but the observation and the
 state that it returned last: no clock, no random numbers. Its caller calls it every `period_s` with metrics that are
@@ -48,25 +48,3 @@ def decide_pools(
     decisions = {pool.name: scale(pool, own.pools.get(pool.name, fresh)) for pool in observation.pools}
     counts = {name: count for name, (count, _) in decisions.items()}
     return counts, PerPool({name: state for name, (_, state) in decisions.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class TimedValue:
-    """A value, and when it was read or decided."""
-
-    at: float
-    value: float
-
-
-Series = tuple[TimedValue, ...]
-"""Values in the order of their times."""
-
-
-def newer_than(series: Series, now: float, seconds: float) -> Series:
-    """The values less than `seconds` old."""
-    return tuple(point for point in series if point.at > now - seconds)
-
-
-def mean(series: Series) -> float:
-    """The mean value; 0 without values."""
-    return sum(point.value for point in series) / len(series) if series else 0.0

@@ -9,12 +9,14 @@ uses. Left out: metrics of CPU and memory, and scale from and to zero, which nee
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from paceline_autoscaler.model.observation import only_pool
 from paceline_autoscaler.types import Observation, PoolStatus
 from paceline_core.registry.enums import ReplicaState
 from paceline_simulator.baselines import signals
 from paceline_simulator.baselines.base import PerPool, decide_pools
 from paceline_simulator.baselines.hpa_behavior import (
     DEFAULT_BEHAVIOR,
+    NO_HISTORY,
     Behavior,
     ScaleHistory,
     observe_order,
@@ -72,12 +74,15 @@ class ExternalMetric:
     missing: float | None = None
 
     def replicas(self, observation: Observation, pool: PoolStatus, tolerance: Tolerance) -> int | None:
-        pool = signals.only_pool(observation)
-        silent = signals.gateways_silent(observation)
-        value = self.missing if silent else _SERVICE_METRICS[self.name](observation)
+        pool, value = only_pool(observation), self.value(observation)
         if value is None:
             return None
         return average_value_replicas(milli(value), milli(self.target), existing(pool), tolerance)
+
+    def value(self, observation: Observation) -> float | None:
+        """The service's total, or what stands for it when no gateway reports."""
+        silent = signals.gateways_silent(observation)
+        return self.missing if silent else _SERVICE_METRICS[self.name](observation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class Hpa:
     def decide(
         self, observation: Observation, own: PerPool[ScaleHistory]
     ) -> tuple[dict[str, int], PerPool[ScaleHistory]]:
-        return decide_pools(observation, own, ScaleHistory(), lambda pool, past: self.scale(observation, pool, past))
+        return decide_pools(observation, own, NO_HISTORY, lambda pool, past: self.scale(observation, pool, past))
 
     def scale(self, observation: Observation, pool: PoolStatus, history: ScaleHistory) -> tuple[int, ScaleHistory]:
         """One sync of one pool: replicas wanted, and the history to pass next time."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from paceline_simulator.baselines.base import Series, TimedValue, newer_than
+from paceline_autoscaler.model.series import Series, TimedValue, newer_than
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class ScaleHistory:
     recommendations: Series = ()
     changes: Series = ()
     ordered: TimedValue | None = None
+
+
+NO_HISTORY = ScaleHistory()
 
 
 def observe_order(history: ScaleHistory, current: int, now: float, behavior: Behavior) -> ScaleHistory:

@@ -1,10 +1,10 @@
 """The HorizontalPodAutoscaler's replica count of one metric.
 
 Source: kubernetes/kubernetes v1.36.3, pkg/controller/podautoscaler/replica_calculator.go (calcPlainMetricReplicas,
-GetExternalPerPodMetricReplicas, groupPods) and metrics/utilization.go (GetMetricUsageRatio). Values are integers in
-thousandths, as the controller computes with them; adapters cut the rest off. The readiness rules for CPU (five minutes
-of initialisation, the initial readiness delay) do not apply to these metrics. A pod without a node is pending; one
-with a node runs, and lacks metrics until it is ready.
+GetExternalPerPodMetricReplicas, groupPods) and metrics/utilization.go (GetMetricUsageRatio). The controller computes
+with integers in thousandths; prometheus-adapter 043147e7 (provider.go, metricFor) cuts the rest off. The readiness
+rules for CPU (five minutes of initialisation, the initial readiness delay) do not apply to these metrics. A pod without
+a node is pending; one with a node runs, and lacks metrics until it is ready.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class PodMetrics:
 
 
 def milli(value: float) -> int:
-    """A metric in thousandths; what is negative or no number counts as 0, as in KEDA's quantityFromFloat64."""
+    """A metric in thousandths; below 0 counts as 0."""
     return int(value * 1000) if value > 0 else 0
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from paceline_autoscaler.types import Observation, PoolStatus, WorkerLoad
-from paceline_core.errors import InvalidInput
 
 REPLICA_METRICS: Mapping[str, Callable[[WorkerLoad], float]] = {
     "waiting": lambda load: load.waiting,
@@ -43,11 +42,3 @@ def open_requests(observation: Observation) -> int:
 def gateways_silent(observation: Observation) -> bool:
     """Whether no gateway reports, so that a query for their metrics finds no series."""
     return observation.demand.expected > 0 and observation.demand.heard == 0
-
-
-def only_pool(observation: Observation) -> PoolStatus:
-    """The pool of a service that has one; InvalidInput for several, since each would get the replicas for all."""
-    if len(observation.pools) != 1:
-        names = ", ".join(pool.name for pool in observation.pools)
-        raise InvalidInput("pools", f"a total of the service scales one pool, and there are {names}: keep one")
-    return observation.pools[0]
