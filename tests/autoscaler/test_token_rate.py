@@ -76,7 +76,7 @@ def test_the_rate_of_a_service_scales_a_single_pool() -> None:
 
 
 @settings(max_examples=15)
-@given(st.lists(st.floats(0, 200), max_size=20), st.floats(0, 200), st.floats(0.2, 1), st.floats(0, 1))
+@given(st.lists(st.floats(0, 200), max_size=20), st.floats(0, 200), st.floats(0.2, 1), st.floats(0.1, 1))
 def test_a_flat_rate_settles_at_its_replicas(rates: list[float], flat: float, alpha: float, beta: float) -> None:
     rule = TokenRate(alpha=alpha, beta=beta, hold_s=60)
     state, wanted = rule.initial_state(), 0
