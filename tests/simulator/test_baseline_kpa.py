@@ -21,7 +21,7 @@ def of(target: float, **changes: float) -> Kpa:
 
 FRESH = KpaState(started=True)
 PANIC = replace(FRESH, panic_at=-5.0, panic_replicas=5)
-SCALES = [
+SCALES: list[tuple[str, Kpa, KpaState, list[tuple[float, int, float, float, int]]]] = [
     # autoscaler, state, (seconds, ready, stable, panic, replicas) in turn; tests of autoscaler_test.go by name
     ("StableModeIncreaseWithConcurrencyDefault", of(10), FRESH, [(0, 1, 50, 10, 5), (0, 1, 100, 10, 10)]),
     (
@@ -111,11 +111,11 @@ def test_a_new_autoscaler_that_finds_several_replicas_begins_in_panic() -> None:
 
 
 def test_without_data_for_a_window_nothing_changes() -> None:
-    silent = {"demand": Demand(1, 0)}
-    assert Kpa().decide(seen(view(3), **silent), KpaState())[0] == {"main": 3}
+    silent = Demand(1, 0)
+    assert Kpa().decide(seen(view(3), demand=silent), KpaState())[0] == {"main": 3}
     _, state = Kpa().decide(seen(view(3), running=700), KpaState())
-    assert Kpa().decide(seen(view(3), 40, **silent), state)[0] == {"main": 10}
-    assert Kpa().decide(seen(view(3), 64, **silent), state)[0] == {"main": 3}
+    assert Kpa().decide(seen(view(3), 40, demand=silent), state)[0] == {"main": 10}
+    assert Kpa().decide(seen(view(3), 64, demand=silent), state)[0] == {"main": 3}
 
 
 @settings(max_examples=20)

@@ -108,7 +108,7 @@ class Wva:
         spec: PoolSpec,
         pool: PoolStatus,
         shape: RequestShape,
-        step_tokens: int,
+        steps: int,
         observed: dict[str, tuple[int, ...]],
     ) -> Variant:
         """One pool's capacity and demand, with `steps` tokens a step; adds what a replica with a queue holds."""
