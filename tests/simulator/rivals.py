@@ -50,3 +50,9 @@ def follow(
 def differences(got: Iterable[object], expected: Iterable[object]) -> list[tuple[int, object, object]]:
     """Where two series differ: index, got, expected."""
     return [(index, a, b) for index, (a, b) in enumerate(zip(got, expected, strict=True)) if a != b]
+
+
+def series(runs: str) -> list[int]:
+    """The numbers of "3*2 5": 3, 3, 5."""
+    pairs = [run.partition("*") for run in runs.split()]
+    return [int(value) for value, _, times in pairs for _ in range(int(times or 1))]

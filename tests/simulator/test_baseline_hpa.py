@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, load, view
-from tests.simulator.rivals import differences, follow, loaded, seen
+from tests.simulator.rivals import differences, follow, loaded, seen, series
 
 from paceline_autoscaler.model.series import TimedValue
 from paceline_autoscaler.types import Demand, Observation, PoolStatus
@@ -211,12 +211,6 @@ class Scripted:
 
     def replicas(self, observation: Observation, pool: PoolStatus, tolerance: Tolerance) -> int | None:
         return self.wanted[round((observation.now - NOW) / 15)]
-
-
-def series(runs: str) -> list[int]:
-    """The numbers of "3*2 5": 3, 3, 5."""
-    pairs = [run.partition("*") for run in runs.split()]
-    return [int(value) for value, _, times in pairs for _ in range(int(times or 1))]
 
 
 def test_the_mean_over_pods_gives_the_replicas_of_the_source() -> None:
