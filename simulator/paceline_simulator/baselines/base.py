@@ -1,9 +1,9 @@
 """What the baselines share: the shape of a rival autoscaler, and its state by pool.
 
 A baseline is a frozen dataclass of its parameters. Its `decide` is pure and knows nothing but the observation and the
-state that it returned last: no clock, no random numbers. Its caller calls it every `period_s` with metrics that are
-`lag_s` old, and applies the pools' bounds and the budget. The guards of paceline's own policy do not apply: they would
-falsify a rival.
+state that it returned last: no clock, no random numbers. Its caller calls it every `period_s` and applies the pools'
+bounds and the budget. Demand, loads and latencies are `lag_s` old; replicas, existing and ordered, are those of now, as
+the API server tells every autoscaler. The guards of paceline's own policy do not apply: they would falsify a rival.
 """
 
 from collections.abc import Callable, Mapping

@@ -74,13 +74,14 @@ class ExternalMetric:
     missing: float | None = None
 
     def replicas(self, observation: Observation, pool: PoolStatus, tolerance: Tolerance) -> int | None:
-        pool, value = only_pool(observation), self.value(observation)
+        value = self.value(observation)
         if value is None:
             return None
         return average_value_replicas(milli(value), milli(self.target), existing(pool), tolerance)
 
     def value(self, observation: Observation) -> float | None:
-        """The service's total, or what stands for it when no gateway reports."""
+        """The total of a service with one pool, or what stands for it when no gateway reports."""
+        only_pool(observation)
         silent = signals.gateways_silent(observation)
         return self.missing if silent else _SERVICE_METRICS[self.name](observation)
 
