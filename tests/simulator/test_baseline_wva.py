@@ -12,7 +12,7 @@ from paceline_simulator.baselines.wva import RequestShape, Variant, Wva, WvaStat
 
 ANALYSES = [
     # tokens in use, KV tokens, waiting, prompt, output, tokens a step, capacity of a replica; in turn, with one history
-    # a group; saturation_v2/analyzer_test.go by name
+    # a group; saturation_v2/analyzer_test.go by name, of a later revision: the cases that this one decides alike
     ("use historical k2 when queue drops below threshold", [(8000, 16000, 6, 100, 50, 0, 8000)]),
     (
         "use historical k2 when queue drops below threshold",
