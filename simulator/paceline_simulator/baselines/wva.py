@@ -3,8 +3,8 @@
 Source: llm-d-incubation/workload-variant-autoscaler 256df39c, internal/engines/analyzers/saturation_v2/analyzer.go
 (computeReplicaCapacity, computeK2, aggregateByVariant, estimateSchedulerQueueDemand), saturation/engine_v2.go
 (applyUniversalThreshold) and pipeline/cost_aware_optimizer.go (Optimize, scaleDownVariantSet); interval of 60 s from
-config/manager/configmap.yaml at 56a651b. A pool is a variant. Its HPA follows the decision as an external metric of target 1 with
-the default behavior: the stabilization of up to 240 s in the project's samples would handicap it.
+config/manager/configmap.yaml at 56a651b. A pool is a variant. Its HPA follows the decision as an external metric of
+target 1 with the default behavior: the stabilization of up to 240 s in the project's samples would handicap it.
 
 Prompt and output lengths are the service's, not each replica's; queued prompt tokens stand for queued bytes over four.
 Left out: capacity guessed from deployment arguments before a first replica, the prefix-hit discount, which the
