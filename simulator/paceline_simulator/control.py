@@ -140,7 +140,7 @@ class SimulatedScaler:
     _loads: dict[str, WorkerLoad] = field(default_factory=dict)
 
     def on_load(self, report: LoadReport) -> None:
-        load = load_of(report)
+        load = load_of(report.worker, report)
         if load is None:
             self._loads.pop(report.worker, None)
         else:

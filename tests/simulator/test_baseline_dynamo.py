@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, load, view
 from tests.simulator.rivals import differences, follow, loaded, seen, with_rate
 
-from paceline_autoscaler.types import Observation, PoolSpeed, PoolStatus, WorkerLoad
+from paceline_autoscaler.state import PoolSpeed
+from paceline_autoscaler.types import Observation, PoolStatus, WorkerLoad
 from paceline_core.wire import StepTime
 from paceline_simulator.baselines.dynamo import Dynamo, DynamoState, EngineModel
 from paceline_simulator.baselines.wva import RequestShape

@@ -19,7 +19,8 @@ from math import ceil, inf
 from paceline_autoscaler.model.capacity import speed_of
 from paceline_autoscaler.model.observation import only_pool
 from paceline_autoscaler.model.series import Series, TimedValue, mean, newer_than
-from paceline_autoscaler.types import Observation, PoolSpeed, WorkerLoad
+from paceline_autoscaler.state import PoolSpeed
+from paceline_autoscaler.types import Observation, WorkerLoad
 from paceline_simulator.baselines.wva import RequestShape, request_shape
 
 _SHORTEST_STEP_S = 1e-6
