@@ -10,6 +10,7 @@ from random import Random
 
 from benchmarks.traces import folder
 
+from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects import InferenceService, ResolvedService
@@ -18,8 +19,8 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_planner.step_clock import FittedClock
 from paceline_simulator.cluster import PoolPlan, StartTimes
-from paceline_simulator.control import ReplicaPolicy, StaticPolicy
 from paceline_simulator.engine import EngineSpec
+from paceline_simulator.policies import policy_of
 from paceline_simulator.simulation import RunPlan, ServicePlan
 from paceline_simulator.traces import TraceRequest, read_trace, spread
 from paceline_simulator.workloads import copies
@@ -98,6 +99,6 @@ def plan(  # noqa: PLR0913 - what names a run
 ) -> RunPlan:
     """One service with one pool, from so many replicas on."""
     pool = PoolPlan(TARGET, engine(leaps=leaps), StartTimes.of(lead_s))
-    policy = StaticPolicy(policy) if isinstance(policy, int) else policy
+    policy = policy_of(f"static:{policy}") if isinstance(policy, int) else policy
     made = ServicePlan(service(), (pool,), {RequestClass.INTERACTIVE: requests}, policy, {"main": replicas})
     return RunPlan((made,), seed=seed, score=score)

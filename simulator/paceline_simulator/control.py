@@ -1,83 +1,38 @@
 """The autoscaler on the virtual clock: signals as its streams and its metrics source bring them, and a policy.
 
 Demand comes from the gateways' reports through the production `DemandMeter`, load from the workers' reports, and
-attainment from counters that are scraped every `scrape_s`, with a lag and gaps. Each policy has a period of its own, so
-that others than ours can be compared under the same signals.
+attainment and latencies from a metrics source that is scraped with a period, a lag and gaps. A policy decides from
+signals of some time ago and from the replicas of now; period and lag are its own, so that others can be compared.
 """
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import ceil
 
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
-from paceline_autoscaler.policies import decide
+from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_autoscaler.signals.attainment import WINDOW_S
 from paceline_autoscaler.signals.live import DemandMeter, load_of
-from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
     Attainment,
-    Decision,
+    Demand,
+    MeasuredLatency,
     Observation,
     ScalingSpec,
     SloCounts,
+    SloTarget,
     WorkerLoad,
 )
-from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint, Scale
-from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
+from paceline_core.registry.enums import Outcome, QueryResult, RequestClass, Verdict
 from paceline_core.wire import DemandReport, LoadReport
 from paceline_gateway.request.slo import AVAILABILITY, Verdicts
+from paceline_gateway.request.types import RequestRecord
 
 _ROUNDS = 3
 """A scrape older than so many periods is stale."""
-
-
-class ReplicaPolicy(Protocol):
-    """Decides one service's replicas by pool, every `period_s`."""
-
-    @property
-    def period_s(self) -> float: ...
-
-    def replicas(self, observation: Observation) -> Mapping[str, int]: ...
-
-
-@dataclass(slots=True)
-class ProductionPolicy:
-    """The policy of the service's spec, with its learning and its constraints. `decisions` keeps the changes."""
-
-    period_s: float = 5.0
-    state: State = field(default_factory=State)
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    decisions: list[tuple[float, Decision]] = field(default_factory=list)
-
-    def replicas(self, observation: Observation) -> Mapping[str, int]:
-        decision, self.state = decide(observation, self.state, self.knowledge)
-        if any(pool.replicas != pool.current for pool in decision.pools):
-            self.decisions.append((observation.now, decision))
-        return {pool.name: pool.replicas for pool in decision.pools}
-
-
-@dataclass(frozen=True, slots=True)
-class StaticPolicy:
-    """So many replicas in the first pool, and what is there in others."""
-
-    count: int
-    period_s: float = 60.0
-
-    def replicas(self, observation: Observation) -> Mapping[str, int]:
-        first, *_ = observation.pools
-        return {first.name: self.count}
-
-
-def policy_of(text: str) -> ReplicaPolicy:
-    """`slo` or `static:N`. Raises InvalidInput for another name or a number that is none."""
-    name, _, number = text.partition(":")
-    if name == "static" and number.isascii() and number.isdigit():
-        return StaticPolicy(int(number))
-    if text == "slo":
-        return ProductionPolicy()
-    raise InvalidInput("policy", f"is {text!r}; use slo, or static:N such as static:4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,40 +47,101 @@ class MetricsSpec:
         return not any(start <= now < end for start, end in self.gaps)
 
 
-class ScrapedVerdicts:
-    """One service's verdicts as counters in a metrics source. Pure."""
+@dataclass(frozen=True, slots=True)
+class _Scrape:
+    """The verdicts counted until then, and the latencies of the window that ended then."""
 
-    def __init__(self, spec: MetricsSpec) -> None:
+    at: float
+    counts: Mapping[tuple[RequestClass, str], tuple[float, float]]
+    latencies: tuple[MeasuredLatency, ...]
+
+
+class ScrapedMetrics:
+    """One service's verdicts and latencies in a metrics source. Pure.
+
+    Quantiles are exact: a source that interpolates within the buckets of a histogram knows them less well.
+    """
+
+    def __init__(self, spec: MetricsSpec, targets: Iterable[SloTarget] = ()) -> None:
         self._spec = spec
+        self._targets = tuple(targets)
         self._counts: dict[tuple[RequestClass, str], list[float]] = {}
-        self._times: list[float] = []
-        self._samples: list[dict[tuple[RequestClass, str], tuple[float, float]]] = []
+        self._latencies: dict[tuple[RequestClass, str], deque[tuple[float, float]]] = {
+            (target.cls, target.metric): deque() for target in self._targets
+        }
+        self._scrapes: list[_Scrape] = []
 
-    def count(self, request_class: RequestClass, verdicts: Verdicts) -> None:
+    def count(self, request_class: RequestClass, verdicts: Verdicts, record: RequestRecord) -> None:
+        """A request that has ended."""
         for slo, verdict in verdicts:
             if slo != AVAILABILITY:
                 self._counts.setdefault((request_class, slo), [0.0, 0.0])[verdict is not Verdict.GOOD] += 1
+        for (cls, metric), samples in self._latencies.items():
+            seconds: float | None = getattr(record, metric)
+            if cls is request_class and seconds is not None and record.outcome is Outcome.OK:
+                samples.append((record.ended, seconds))
 
     def scrape(self, now: float) -> None:
-        if not self._spec.scrapes(now):
-            return
-        self._times.append(now)
-        self._samples.append({key: (good, bad) for key, (good, bad) in self._counts.items()})
+        if self._spec.scrapes(now):
+            counts = {key: (good, bad) for key, (good, bad) in self._counts.items()}
+            self._scrapes.append(_Scrape(now, counts, self._quantiles(now)))
 
     def attainment(self, now: float) -> Attainment | None:
         """Counts of the window before the last visible scrape; None before there are two."""
-        last = bisect_right(self._times, now - self._spec.lag_s) - 1
+        last = self._last(now)
         if last < 1:
             return None
-        if now - self._times[last] > _ROUNDS * self._spec.scrape_s + self._spec.lag_s:
+        found = self._scrapes[last]
+        if now - found.at > _ROUNDS * self._spec.scrape_s + self._spec.lag_s:
             return Attainment(QueryResult.STALE, WINDOW_S, (), "simulation", "nothing was scraped lately")
-        first = max(bisect_right(self._times, self._times[last] - WINDOW_S) - 1, 0)
-        before, after = self._samples[first], self._samples[last]
+        first = max(bisect_right(self._scrapes, found.at - WINDOW_S, key=lambda scrape: scrape.at) - 1, 0)
+        before = self._scrapes[first].counts
         rows = []
-        for (cls, slo), (good, bad) in sorted(after.items()):
+        for (cls, slo), (good, bad) in sorted(found.counts.items()):
             old_good, old_bad = before.get((cls, slo), (0.0, 0.0))
             rows.append(SloCounts(cls, slo, good - old_good, bad - old_bad))
         return Attainment(QueryResult.VALUE, WINDOW_S, tuple(rows), "simulation")
+
+    def latencies(self, now: float) -> tuple[MeasuredLatency, ...]:
+        """Of the window before the last visible scrape."""
+        last = self._last(now)
+        return () if last < 0 else self._scrapes[last].latencies
+
+    def age_s(self, now: float) -> float | None:
+        """Seconds since the last visible scrape."""
+        last = self._last(now)
+        return None if last < 0 else now - self._scrapes[last].at
+
+    def _last(self, now: float) -> int:
+        return bisect_right(self._scrapes, now - self._spec.lag_s, key=lambda scrape: scrape.at) - 1
+
+    def _quantiles(self, now: float) -> tuple[MeasuredLatency, ...]:
+        ordered = {}
+        for key, samples in self._latencies.items():
+            while samples and samples[0][0] <= now - WINDOW_S:
+                samples.popleft()
+            ordered[key] = sorted(seconds for _, seconds in samples)
+        return tuple(
+            MeasuredLatency(target.cls, target.metric, target.quantile, _quantile(found, target.quantile))
+            for target in self._targets
+            if (found := ordered[target.cls, target.metric])
+        )
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """The smallest value that so large a share of them does not exceed."""
+    return ordered[max(ceil(share * len(ordered) - 1e-9), 1) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedSignals:
+    """What a policy will see later of one moment."""
+
+    demand: Demand
+    loads: Mapping[str, WorkerLoad]
+    attainment: Attainment | None
+    latencies: tuple[MeasuredLatency, ...]
+    attainment_age_s: float | None
 
 
 @dataclass(slots=True)
@@ -134,7 +150,7 @@ class SimulatedScaler:
 
     spec: ScalingSpec
     policy: ReplicaPolicy
-    metrics: ScrapedVerdicts
+    metrics: ScrapedMetrics
     meter: DemandMeter
     gateways: int
     _loads: dict[str, WorkerLoad] = field(default_factory=dict)
@@ -146,21 +162,37 @@ class SimulatedScaler:
         else:
             self._loads[report.worker] = load
 
-    def replicas(
-        self, now: float, since: float, desired: Mapping[str, int], endpoints: Iterable[Endpoint]
-    ) -> tuple[Observation, Mapping[str, int]]:
-        """What the policy sees `since` seconds after the start, and the replicas that it decides."""
-        signals = SignalSnapshot(
-            demand=self.meter.of(self.spec.service, now, self.gateways, self.gateways),
-            scales={pool: Scale(count, "") for pool, count in desired.items()},
-            endpoints=endpoints,
-            endpoints_lost=False,
-            objects_lost=False,
-            loads=self._loads,
-            attainment=self.metrics.attainment(since),
-        )
-        observation = observe(now, self.spec, signals)
-        return observation, self.policy.replicas(observation)
-
     def on_demand(self, report: DemandReport, now: float) -> None:
         self.meter.on(report, now)
+
+    def signals(self, now: float, since: float) -> ScrapedSignals:
+        """The signals `since` seconds after the start."""
+        return ScrapedSignals(
+            demand=self.meter.of(self.spec.service, now, self.gateways, self.gateways),
+            loads=dict(self._loads),
+            attainment=self.metrics.attainment(since),
+            latencies=self.metrics.latencies(since),
+            attainment_age_s=self.metrics.age_s(since),
+        )
+
+    def observe(
+        self, now: float, signals: ScrapedSignals, desired: Mapping[str, int], endpoints: Iterable[Endpoint]
+    ) -> Observation:
+        """What the policy sees now: signals of `lag_s` ago, and the replicas of now."""
+        lag_s, age_s = self.policy.lag_s, signals.attainment_age_s
+        return observe(
+            now,
+            self.spec,
+            SignalSnapshot(
+                demand=signals.demand,
+                scales={pool: Scale(count, "") for pool, count in desired.items()},
+                endpoints=endpoints,
+                endpoints_lost=False,
+                objects_lost=False,
+                loads=signals.loads,
+                attainment=signals.attainment,
+                latencies=signals.latencies,
+                demand_age_s=lag_s,
+                attainment_age_s=None if age_s is None else age_s + lag_s,
+            ),
+        )

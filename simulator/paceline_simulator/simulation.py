@@ -16,6 +16,7 @@ from math import inf
 from random import Random
 
 from paceline_autoscaler.model.observation import scaling_spec
+from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects.resolved import ResolvedService
@@ -23,7 +24,7 @@ from paceline_core.registry.enums import ReplicaState, RequestClass
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.routing.policies import RoutingPolicy, ShortestTTFT
 from paceline_simulator.cluster import EPOCH, PoolPlan, SimulatedCluster, SimulatedReplica
-from paceline_simulator.control import MetricsSpec, ReplicaPolicy, ScrapedVerdicts, SimulatedScaler
+from paceline_simulator.control import MetricsSpec, ScrapedMetrics, ScrapedSignals, SimulatedScaler
 from paceline_simulator.engine import SimulatedEngine
 from paceline_simulator.events import EventQueue
 from paceline_simulator.gateway import ClientRequest, SimulatedGateway
@@ -75,7 +76,6 @@ class RunPlan:
     score: tuple[float, float] = (0.0, inf)
     latency: LatencyLimits = field(default_factory=LatencyLimits)
     limits: HttpLimits = field(default_factory=HttpLimits)
-    demand_lag_s: float = 0.0
     routing: Callable[[HttpLimits, int], RoutingPolicy] = lambda limits, _: ShortestTTFT(limits.lookahead_s)
 
 
@@ -106,16 +106,7 @@ class Simulation:
             )
             for number in range(plan.gateways)
         ]
-        self.scalers = {
-            key: SimulatedScaler(
-                scaling_spec(service.service),
-                service.policy,
-                ScrapedVerdicts(service.metrics),
-                DemandMeter(),
-                plan.gateways,
-            )
-            for key, service in self._plans.items()
-        }
+        self.scalers = {key: _scaler(service, plan.gateways) for key, service in self._plans.items()}
         self._arrivals = merge(*map(_arrivals, plan.services), key=lambda arrival: arrival[0])
         self._numbers = 0
         self._expected = sum(len(requests) for s in plan.services for requests in s.arrivals.values())
@@ -128,7 +119,7 @@ class Simulation:
             self.cluster.begin({pool.target: service.replicas.get(pool.target.pool, 0) for pool in service.pools})
             scaler = self.scalers[service.service.key]
             events.every(service.metrics.scrape_s, partial(self._scrape, scaler))
-            events.every(service.policy.period_s, partial(self._scale, service.service.key), first=DEMAND_S)
+            events.every(service.policy.period_s, partial(self._signals, service.service.key), first=DEMAND_S)
         events.every(SWEEP_S, self._sweep, first=SWEEP_S)
         events.every(DEMAND_S, self._demand, first=DEMAND_S / 2)
         events.every(MOMENT_S, self._moment)
@@ -159,7 +150,7 @@ class Simulation:
         record, plan = request.record, self._plans[request.service]
         if record is None:
             return
-        self.scalers[request.service].metrics.count(request.request_class, request.verdicts)
+        self.scalers[request.service].metrics.count(request.request_class, request.verdicts, record)
         self.result.requests.append(RequestResult.of(request, record, self.plan.latency))
         following = plan.follow(request, self.events.now) if plan.follow else None
         if following is not None:
@@ -212,17 +203,21 @@ class Simulation:
         for gateway in self.gateways:
             report = gateway.demand()
             for scaler in self.scalers.values():
-                at = self.events.now + self.plan.demand_lag_s
-                self.events.at(at, scaler.on_demand, report, _EPOCH_S + at)
+                scaler.on_demand(report, _EPOCH_S + self.events.now)
 
     def _scrape(self, scaler: SimulatedScaler) -> None:
         scaler.metrics.scrape(self.events.now)
 
-    def _scale(self, key: str) -> None:
-        now, plan = self.events.now, self._plans[key]
-        targets = {pool.target.pool: pool.target for pool in plan.pools}
+    def _signals(self, key: str) -> None:
+        now, scaler = self.events.now, self.scalers[key]
+        self.events.at(now + scaler.policy.lag_s, self._scale, key, scaler.signals(_EPOCH_S + now, now))
+
+    def _scale(self, key: str, signals: ScrapedSignals) -> None:
+        scaler = self.scalers[key]
+        targets = {pool.target.pool: pool.target for pool in self._plans[key].pools}
         desired = {name: self.cluster.desired[target] for name, target in targets.items()}
-        _, counts = self.scalers[key].replicas(_EPOCH_S + now, now, desired, self.cluster.endpoints(key))
+        observation = scaler.observe(_EPOCH_S + self.events.now, signals, desired, self.cluster.endpoints(key))
+        counts = scaler.policy.replicas(observation)
         self.cluster.scale({targets[name]: count for name, count in counts.items()})
 
     # --- results
@@ -265,6 +260,11 @@ class Simulation:
             (request.asked.at, request.service) for gateway in self.gateways for request in gateway.open.values()
         ]
         return result
+
+
+def _scaler(plan: ServicePlan, gateways: int) -> SimulatedScaler:
+    spec = scaling_spec(plan.service)
+    return SimulatedScaler(spec, plan.policy, ScrapedMetrics(plan.metrics, spec.targets), DemandMeter(), gateways)
 
 
 def _arrivals(plan: ServicePlan) -> Iterable[Arrival]:

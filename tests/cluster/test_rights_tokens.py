@@ -148,7 +148,9 @@ def test_a_tokens_holder_may_do_what_the_page_says_and_not_what_it_denies(
     def allowed(act: Act) -> bool:
         where, verb, resource, name = act
         group, _, plain = (
-            resource.partition("/") if "." in resource or resource.startswith("apps/") else ("", "", resource)
+            resource.partition("/")
+            if "." in resource or resource.startswith(("apps/", "autoscaling/"))
+            else ("", "", resource)
         )
         return may(api, user, verb, group, plain, spaces.get(where, where), name)
 

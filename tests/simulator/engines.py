@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects import InferenceService, ResolvedService
@@ -12,9 +13,9 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
 from paceline_planner.step_clock import FittedClock
 from paceline_simulator.cluster import PoolPlan, StartTimes
-from paceline_simulator.control import ReplicaPolicy, StaticPolicy
 from paceline_simulator.engine import STOPS, EngineSpec, Submission
 from paceline_simulator.events import EventQueue
+from paceline_simulator.policies import policy_of
 from paceline_simulator.simulation import RunPlan, ServicePlan
 from paceline_simulator.traces import TraceRequest
 from paceline_workers.engine.scheduling import Request, SchedulerLimits
@@ -104,7 +105,7 @@ def run_plan(
         service(),
         (pool,),
         {RequestClass.INTERACTIVE: arrivals},
-        policy or StaticPolicy(replicas),
+        policy or policy_of(f"static:{replicas}"),
         {pool.target.pool: replicas},
         **own,
     )

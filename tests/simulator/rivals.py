@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from tests.autoscaler.factories import NOW, goal, view
 
+from paceline_autoscaler.policies.replica_policy import Baseline
 from paceline_autoscaler.types import ClassSignals, Demand, Observation, PoolStatus, RateWindow
 from paceline_core.registry.enums import RequestClass
-from paceline_simulator.baselines.base import Baseline
 
 S = TypeVar("S")
 

@@ -10,33 +10,15 @@ from tests.autoscaler.factories import INTERACTIVE, load, view
 from tests.simulator.rivals import seen, with_rate
 
 from paceline_autoscaler.policies.constant import Constant
-from paceline_autoscaler.policies.token_rate import TokenRate
+from paceline_autoscaler.policies.replica_policy import Baseline
 from paceline_autoscaler.types import Demand, MeasuredLatency, Observation, WorkerLoad
+from paceline_simulator import policies
 from paceline_simulator.baselines.aibrix import Aibrix
-from paceline_simulator.baselines.base import Baseline
-from paceline_simulator.baselines.dynamo import Dynamo
-from paceline_simulator.baselines.hpa import hpa_concurrency, hpa_kv, hpa_queue
-from paceline_simulator.baselines.keda import Keda
-from paceline_simulator.baselines.kpa import Kpa
-from paceline_simulator.baselines.ray_serve import RayServe
-from paceline_simulator.baselines.slo_recipe import SloRecipe
-from paceline_simulator.baselines.wva import Wva
 
 BASELINES: dict[str, Baseline[Any]] = {
-    "hpa-queue": hpa_queue(),
-    "hpa-kv": hpa_kv(),
-    "hpa-concurrency": hpa_concurrency(),
-    "keda": Keda(),
-    "kpa": Kpa(),
-    "aibrix-apa": Aibrix(),
+    **policies.BASELINES,
     "aibrix-kpa": Aibrix("KPA", intended=True),
-    "wva": Wva(),
-    "dynamo-throughput": Dynamo(),
-    "dynamo-load": Dynamo(load=True),
-    "ray": RayServe(),
-    "slo-recipe": SloRecipe(),
     "constant": Constant(3),
-    "token-rate": TokenRate(),
 }
 
 

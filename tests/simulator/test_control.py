@@ -1,28 +1,23 @@
 """Signals reach a policy as scrapes and streams bring them; unknown policies are refused with the fix."""
 
-import pytest
 from tests.simulator.engines import service
+from tests.simulator.records import ended
 
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.signals.live import DemandMeter
-from paceline_core.errors import InvalidInput
-from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
-from paceline_simulator.control import (
-    MetricsSpec,
-    ProductionPolicy,
-    ScrapedVerdicts,
-    SimulatedScaler,
-    StaticPolicy,
-    policy_of,
-)
+from paceline_autoscaler.types import SloTarget
+from paceline_core.registry.enums import Outcome, QueryResult, RequestClass, Verdict
+from paceline_simulator.control import MetricsSpec, ScrapedMetrics, SimulatedScaler
+from paceline_simulator.policies import policy_of
 
 GOOD, BAD = [("ttft_p95", Verdict.GOOD), ("availability", Verdict.GOOD)], [("ttft_p95", Verdict.BAD_TTFT)]
+INTERACTIVE = RequestClass.INTERACTIVE
 
 
 def test_attainment_is_the_rise_of_the_counters_within_the_window_and_lags() -> None:
-    metrics = ScrapedVerdicts(MetricsSpec(scrape_s=15.0, lag_s=2.0))
+    metrics = ScrapedMetrics(MetricsSpec(scrape_s=15.0, lag_s=2.0))
     for number in range(9):
-        metrics.count(RequestClass.INTERACTIVE, BAD if number < 4 else GOOD)
+        metrics.count(INTERACTIVE, BAD if number < 4 else GOOD, ended())
         metrics.scrape(15.0 * number)
         if number < 2:
             assert metrics.attainment(15.0 * number + 1.0) is None
@@ -39,26 +34,32 @@ def test_attainment_is_the_rise_of_the_counters_within_the_window_and_lags() -> 
 
 
 def test_a_gap_in_the_scrapes_makes_attainment_stale_and_never_zero() -> None:
-    metrics = ScrapedVerdicts(MetricsSpec(scrape_s=15.0, gaps=((40.0, 200.0),)))
+    metrics = ScrapedMetrics(MetricsSpec(scrape_s=15.0, gaps=((40.0, 200.0),)))
     for number in range(20):
-        metrics.count(RequestClass.INTERACTIVE, GOOD)
+        metrics.count(INTERACTIVE, GOOD, ended())
         metrics.scrape(15.0 * number)
     results = [metrics.attainment(at) for at in (60.0, 120.0, 240.0)]
     assert [found.result for found in results if found] == [QueryResult.VALUE, QueryResult.STALE, QueryResult.VALUE]
 
 
-def test_policies_have_names_and_a_wrong_one_is_refused_with_the_fix() -> None:
-    assert policy_of("static:4") == StaticPolicy(4)
-    assert isinstance(policy_of("slo"), ProductionPolicy)
-    for text in ("static", "static:-1", "static:four", "hpa"):
-        with pytest.raises(InvalidInput, match=r"^policy: is .*; use slo, or static:N"):
-            policy_of(text)
+def test_latencies_are_quantiles_of_the_answers_that_ended_within_the_window() -> None:
+    targets = (SloTarget(INTERACTIVE, "ttft", 0.9, 1.0), SloTarget(INTERACTIVE, "tpot", 0.5, 0.1))
+    metrics = ScrapedMetrics(MetricsSpec(lag_s=15.0), targets)
+    for number in range(100):
+        metrics.count(INTERACTIVE, GOOD, ended(at=float(number), ttft=0.1 * (number + 1)))
+    metrics.count(INTERACTIVE, GOOD, ended(at=90.0, ttft=99.0, outcome=Outcome.STREAM_ERROR))
+    metrics.count(RequestClass.BATCH, GOOD, ended(at=90.0, ttft=99.0))
+    metrics.scrape(99.5)  # from 39.5 s on: 4.1 s to 10 s
+    assert metrics.latencies(114.0) == ()
+    found = {one.metric: (one.quantile, round(one.seconds, 3)) for one in metrics.latencies(115.0)}
+    assert found == {"ttft": (0.9, 9.4), "tpot": (0.5, 0.1)}
 
 
-def test_a_policy_sees_what_the_service_orders_and_decides_by_pool() -> None:
-    for policy in (StaticPolicy(3), ProductionPolicy()):
-        spec = scaling_spec(service())
-        scaler = SimulatedScaler(spec, policy, ScrapedVerdicts(MetricsSpec()), DemandMeter(), 1)
-        observation, counts = scaler.replicas(1.8e9, 0.0, {"main": 2}, ())
-        assert (observation.goal, observation.pools[0].desired) == (spec, 2)
-        assert counts == {"main": 3 if isinstance(policy, StaticPolicy) else 2}
+def test_a_policy_sees_signals_of_some_time_ago_and_the_replicas_of_now() -> None:
+    spec = scaling_spec(service())
+    scaler = SimulatedScaler(spec, policy_of("keda"), ScrapedMetrics(MetricsSpec()), DemandMeter(), 1)
+    scaler.metrics.scrape(0.0)
+    signals = scaler.signals(1.8e9, 5.0)
+    observation = scaler.observe(1.8e9 + 15.0, signals, {"main": 2}, ())
+    assert (observation.goal, observation.pools[0].desired) == (spec, 2)
+    assert (observation.demand_age_s, observation.attainment_age_s) == (15.0, 20.0)

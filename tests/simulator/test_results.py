@@ -1,31 +1,12 @@
 """Attainment counts offered requests, by the gateway's verdicts, with the time that a long prompt needs."""
 
 import pytest
+from tests.simulator.records import ended
 
-from paceline_core.registry.enums import Outcome, RequestClass
-from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
+from paceline_core.registry.enums import Outcome
 from paceline_simulator.results import LatencyLimits, RequestResult, SimulationResult
 
 LIMITS = LatencyLimits(ttft_s=2.0, tpot_s=0.1, prompt_rate=3000.0)
-
-
-def record(ttft: float, e2e: float, output: int = 11, outcome: Outcome = Outcome.OK) -> RequestRecord:
-    terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 0, 60.0, 2)
-    return RequestRecord(
-        outcome=outcome,
-        status=200,
-        code=None,
-        tenant="",
-        terms=terms,
-        received=0.0,
-        queued=0.0,
-        sent=0.0,
-        first=ttft,
-        ended=e2e,
-        attempts=1,
-        worker="chat-main-0",
-        meter=TokenUsage(output=output),
-    )
 
 
 def result(at: float, attained: bool, outcome: Outcome = Outcome.OK) -> RequestResult:
@@ -33,16 +14,16 @@ def result(at: float, attained: bool, outcome: Outcome = Outcome.OK) -> RequestR
 
 
 def test_a_long_prompt_may_take_longer_to_its_first_token() -> None:
-    assert LIMITS.attained(record(2.3, 3.0), prompt_tokens=900)
-    assert not LIMITS.attained(record(2.31, 3.0), prompt_tokens=900)
-    assert not LatencyLimits(prompt_rate=float("inf")).attained(record(2.1, 3.0), prompt_tokens=90_000)
+    assert LIMITS.attained(ended(2.3), prompt_tokens=900)
+    assert not LIMITS.attained(ended(2.31), prompt_tokens=900)
+    assert not LatencyLimits(prompt_rate=float("inf")).attained(ended(2.1), prompt_tokens=90_000)
 
 
 def test_a_slow_stream_and_one_that_failed_miss() -> None:
-    assert LIMITS.attained(record(1.0, 1.9), 100)
-    assert not LIMITS.attained(record(1.0, 2.1), 100)
-    assert LIMITS.attained(record(1.0, 9.0, output=1), 100)
-    assert not LIMITS.attained(record(1.0, 1.9, outcome=Outcome.STREAM_ERROR), 100)
+    assert LIMITS.attained(ended(tpot=0.09), 100)
+    assert not LIMITS.attained(ended(tpot=0.11), 100)
+    assert LIMITS.attained(ended(tpot=8.0, output=1), 100)
+    assert not LIMITS.attained(ended(tpot=0.09, outcome=Outcome.STREAM_ERROR), 100)
 
 
 def test_offered_requests_are_those_of_the_window_whatever_became_of_them() -> None:

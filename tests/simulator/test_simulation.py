@@ -1,17 +1,22 @@
 """Whole runs: every request is accounted for, runs repeat, leaps change no result, and streams survive drains."""
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 from tests.simulator.engines import pool_plan, run_plan, service, spec
 
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
+from paceline_autoscaler.types import Observation
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_simulator.cluster import PoolPlan, StartTimes
-from paceline_simulator.control import MetricsSpec, ProductionPolicy, StaticPolicy
+from paceline_simulator.control import MetricsSpec
+from paceline_simulator.policies import policy_of
 from paceline_simulator.results import SimulationResult
 from paceline_simulator.simulation import RunPlan, ServicePlan, Simulation
 from paceline_simulator.traces import TraceRequest
@@ -73,7 +78,7 @@ def test_streams_move_off_a_draining_replica_and_lose_nothing() -> None:
     plan = run_plan(arrivals(3.0, 4.0, output=300), replicas=2, pool=pool_plan(drain_limit_s=30.0))
     made = Simulation(plan)
     made.events.at(4.0, lambda: made.cluster.scale({plan.services[0].pools[0].target: 1}))
-    made.scalers["default/chat"].policy = StaticPolicy(1)
+    made.scalers["default/chat"].policy = policy_of("static:1")
     result = made.run()
     moved = [request for request in result.requests if request.resumed]
     assert moved
@@ -118,6 +123,29 @@ def test_the_production_policy_scales_up_under_load_and_requests_come_back_in_ti
     assert late.attainment() > 0.95
 
 
+@dataclass
+class Recorded:
+    """A policy, and the times at which it decided."""
+
+    policy: ReplicaPolicy
+    period_s: float
+    lag_s: float
+    times: list[float] = field(default_factory=list)
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]:
+        self.times.append(observation.now)
+        return self.policy.replicas(observation)
+
+
+def test_a_baseline_scales_by_its_own_period() -> None:
+    policy = policy_of("hpa-concurrency:4")
+    recorded = Recorded(policy, policy.period_s, policy.lag_s)
+    pool = pool_plan(lead_s=10.0, made=spec(8000))
+    _, result = finished(run_plan(arrivals(9.0, 100.0, prompt=3000, output=60), recorded, pool=pool))
+    assert max(moment.desired for moment in result.timeline) > 10
+    assert {round(later - before, 6) for before, later in pairwise(recorded.times)} == {15.0}
+
+
 def test_clients_that_wait_for_their_answers_send_one_request_after_the_other() -> None:
     first, following = closed_loop(4, 0.5, fixed(200, 10), Random(1))
     made = Simulation(run_plan(first, follow=following, until=20.0))
@@ -136,7 +164,7 @@ def test_services_pools_and_classes_share_one_heap_and_nothing_else() -> None:
         )
         classes = {RequestClass.INTERACTIVE: arrivals(2.0, 10.0), RequestClass.BATCH: arrivals(1.0, 10.0, seed=2)}
         made = service(name, ("main", "spare"))
-        plans.append(ServicePlan(made, pools, classes, StaticPolicy(1), {"main": 1, "spare": 1}))
+        plans.append(ServicePlan(made, pools, classes, policy_of("static:1"), {"main": 1, "spare": 1}))
     _, result = finished(RunPlan(tuple(plans)))
     for plan in plans:
         key = plan.service.key

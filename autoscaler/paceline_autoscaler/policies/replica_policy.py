@@ -1,0 +1,81 @@
+"""Policies with a period and a memory of their own, as simulations call them: ours, and others under bounds alone.
+
+Ours is `decide`, with its learning and constraints. A baseline decides as its source does: the guards of our policy
+would falsify it, so only the pools' bounds and the budget apply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from paceline_autoscaler.policies.constraints import deal_replicas
+from paceline_autoscaler.policies.decision import decide
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import Decision, Observation
+
+S = TypeVar("S")
+
+
+class ReplicaPolicy(Protocol):
+    """Decides one service's replicas by pool, every `period_s`, from signals that are `lag_s` old."""
+
+    @property
+    def period_s(self) -> float: ...
+
+    @property
+    def lag_s(self) -> float: ...
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]: ...
+
+
+class Baseline(Protocol[S]):
+    """Another autoscaler's rule, pure: `period_s` is its own sync period, `lag_s` the age of the metrics it reads.
+
+    It knows nothing but the observation and the state that it returned last: no clock, no random numbers.
+    """
+
+    @property
+    def period_s(self) -> float: ...
+
+    @property
+    def lag_s(self) -> float: ...
+
+    def initial_state(self) -> S:
+        """The state of an autoscaler that has just started."""
+        ...
+
+    def decide(self, observation: Observation, own: S) -> tuple[dict[str, int], S]:
+        """Replicas wanted by pool, never negative, before bounds and budget; and the state to pass next time."""
+        ...
+
+
+@dataclass(slots=True)
+class ProductionPolicy:
+    """The policy of the service's spec. `decisions` keeps those that changed replicas, with their time."""
+
+    period_s: float = 5.0
+    lag_s: float = 1.0
+    state: State = field(default_factory=State)
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    decisions: list[tuple[float, Decision]] = field(default_factory=list)
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]:
+        decision, self.state = decide(observation, self.state, self.knowledge)
+        if decision.changes:
+            self.decisions.append((observation.now, decision))
+        return {pool.name: pool.replicas for pool in decision.pools}
+
+
+class BaselinePolicy:
+    """A baseline within the pools' bounds and the budget."""
+
+    def __init__(self, baseline: Baseline[Any]) -> None:
+        self.baseline = baseline
+        self.period_s = baseline.period_s
+        self.lag_s = baseline.lag_s
+        self._state = baseline.initial_state()
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]:
+        wanted, self._state = self.baseline.decide(observation, self._state)
+        spec = observation.goal
+        return deal_replicas(spec, {pool.name: min(max(wanted[pool.name], pool.min), pool.max) for pool in spec.pools})
