@@ -49,7 +49,7 @@ class FluidPlan:
     `bins` of `bin_s` seconds each; `replicas` are ready at the start, a later one `lead_s` after its order. `ttft` and
     `tpot`: the promise that attainment counts, each request against the limit itself; the service's own targets are
     what policies see. `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results
-    count.
+    count. A request that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay.
     """
 
     service: ScalingSpec
@@ -63,6 +63,8 @@ class FluidPlan:
     tpot: SloTarget = TPOT
     score: tuple[float, float] = (0.0, inf)
     start: float = 0.0
+    hold_s: float = 120.0
+    queue_limit: float = 4096.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,13 @@ class FluidMoment:
 class FluidResult:
     """Of the scored window: requests `offered`, those that `attained` both limits, and GPU time from order to release.
 
-    `waiting`: requests without a first token at the end, which miss. `decisions`: those of our policy that changed
-    replicas, with their time.
+    `expired`: those that waited too long or found no room. `decisions`: our policy's that changed replicas, with their
+    time.
     """
 
     offered: float
     attained: float
-    waiting: float
+    expired: float
     gpu_s: float
     timeline: tuple[FluidMoment, ...]
     decisions: tuple[tuple[float, Decision], ...] = ()
