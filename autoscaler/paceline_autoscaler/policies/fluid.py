@@ -41,7 +41,7 @@ class _FluidRun:
         self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
         self._timeline: list[FluidMoment] = []
-        self._offered = self._attained = self._expired = self._gpu_s = 0.0
+        self._offered = self._answered = self._attained = self._gpu_s = 0.0
         self._second = (0.0, 0.0)
         self._looks, self._seen = FIRST_S, deque[tuple[float, Signals]]()
 
@@ -54,7 +54,7 @@ class _FluidRun:
             self._advance(now, end)
             now = end
         made = tuple(self._policy.decisions) if isinstance(self._policy, ProductionPolicy) else ()
-        return FluidResult(self._offered, self._attained, self._expired, self._gpu_s, tuple(self._timeline), made)
+        return FluidResult(self._offered, self._answered, self._attained, self._gpu_s, tuple(self._timeline), made)
 
     # --- what happens at an instant
 
@@ -101,7 +101,7 @@ class _FluidRun:
         self._arrive(now, end)
         self._pool.advance(now, end, self._mix)
         for part in self._pool.queue.expire(end - self._plan.hold_s):
-            self._miss(part.requests, self._scored(part))
+            self._signals.missed(part.requests)
         for ended in self._pool.finished(end):
             self._end(ended)
         start, stop = self._plan.score
@@ -116,9 +116,9 @@ class _FluidRun:
             fitting = min(requests, max(self._plan.queue_limit - self._pool.queue.requests, 0.0))
             part = Part(now, end, requests, self._mix, 0.0, 0.0)
             self._offered += self._scored(part)
-            self._pool.arrive(now, end, fitting, self._mix)
+            self._pool.queue.join(now, end, fitting, self._mix)
             if fitting < requests:
-                self._miss(requests - fitting, self._scored(part) * (1 - fitting / requests))
+                self._signals.missed(requests - fitting)
             self._second = (self._second[0] + requests, self._second[1] + requests * self._mix.prompt)
         if end == floor(end):
             self._signals.arrived(*self._second)
@@ -126,13 +126,10 @@ class _FluidRun:
 
     def _end(self, ended: Ended) -> None:
         self._signals.ended(ended)
+        scored = self._scored(ended.answers.part)
+        self._answered += scored
         if ended.tpot_s <= self._plan.tpot.seconds * (1 + ROUNDING):
-            part = ended.answers.part
-            self._attained += self._scored(part) * self._latencies.share_in_time(ended.answers, self._plan.ttft)
-
-    def _miss(self, requests: float, scored: float) -> None:
-        self._signals.missed(requests)
-        self._expired += scored
+            self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)
 
     def _scored(self, part: Part) -> float:
         return part.requests * part.share_between(*self._plan.score)

@@ -134,10 +134,6 @@ class FluidPool:
 
     # --- requests
 
-    def arrive(self, start: float, end: float, requests: float, mix: RequestMix) -> None:
-        if requests > 0:
-            self.queue.join(start, end, requests, mix)
-
     def advance(self, start: float, end: float, mix: RequestMix) -> None:
         """Serve and decode from `start` to `end`, with constant replicas. `mix` is the latest request's."""
         if self.draining:

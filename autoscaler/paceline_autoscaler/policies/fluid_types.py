@@ -87,15 +87,15 @@ class FluidMoment:
 
 @dataclass(frozen=True, slots=True)
 class FluidResult:
-    """Of the scored window: requests `offered`, those that `attained` both limits, and GPU time from order to release.
+    """Of the requests of the scored window: how many were `offered`, `answered`, and `attained` both limits; `gpu_s`: GPU
+    time in it, from order to release.
 
-    `expired`: those that waited too long or found no room. `decisions`: our policy's that changed replicas, with their
-    time.
+    The others waited too long or found no room. `decisions`: our policy's that changed replicas, with their time.
     """
 
     offered: float
+    answered: float
     attained: float
-    expired: float
     gpu_s: float
     timeline: tuple[FluidMoment, ...]
     decisions: tuple[tuple[float, Decision], ...] = ()
