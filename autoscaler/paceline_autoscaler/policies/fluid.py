@@ -98,15 +98,15 @@ class _FluidRun:
     # --- what happens over a step
 
     def _advance(self, now: float, end: float) -> None:
+        start, stop = self._plan.score
+        paid_s = max(min(end, stop) - max(now, start), 0.0)
+        self._gpu_s += self._pool.size * paid_s * self._plan.service.pools[0].gpus
         self._arrive(now, end)
         self._pool.advance(now, end, self._mix)
         for part in self._pool.queue.expire(end - self._plan.hold_s):
             self._signals.missed(part.requests)
         for ended in self._pool.finished(end):
             self._end(ended)
-        start, stop = self._plan.score
-        paid_s = max(min(end, stop) - max(now, start), 0.0)
-        self._gpu_s += self._pool.size * paid_s * self._plan.service.pools[0].gpus
 
     def _arrive(self, now: float, end: float) -> None:
         index = int(now / self._plan.bin_s)

@@ -136,13 +136,16 @@ class FluidPool:
 
     def advance(self, start: float, end: float, mix: RequestMix) -> None:
         """Serve and decode from `start` to `end`, with constant replicas. `mix` is the latest request's."""
+        if self.ready:
+            self._serve(start, end, mix)
+        else:  # what still runs does so on draining replicas
+            self.step_s = self.model.decode_step_s(0.0, 0.0)
+            self.steps += (end - start) / self.step_s
         if self.draining:
             self._end_drains(start, end, mix)
+
+    def _serve(self, start: float, end: float, mix: RequestMix) -> None:
         replicas, seconds = len(self.ready), end - start
-        if not replicas:  # what still runs does so on draining ones
-            self.step_s = self.model.decode_step_s(0.0, 0.0)
-            self.steps += seconds / self.step_s
-            return
         each = self.running / replicas
         decode_s = self.model.decode_step_s(each, self.mean_held)
         share = self.model.prefill_share(each, decode_s, mix)
