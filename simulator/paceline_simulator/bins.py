@@ -10,7 +10,7 @@ from paceline_simulator.traces import BLOCK, TraceRequest
 
 def demand_bins(
     requests: Sequence[TraceRequest],
-    bin_s: float = 10.0,
+    bin_s: float = 1.0,
     *,
     span_s: float | None = None,
     hit_share: float | None = None,

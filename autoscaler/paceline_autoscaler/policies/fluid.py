@@ -22,7 +22,6 @@ from paceline_autoscaler.policies.replica_policy import ProductionPolicy, Replic
 FIRST_S = 1.0
 """When a policy first looks."""
 MOMENT_S = 10.0
-ROUNDING = 1e-6
 
 
 def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
@@ -128,7 +127,7 @@ class _FluidRun:
         self._signals.ended(ended)
         scored = self._scored(ended.answers.part)
         self._answered += scored
-        if ended.tpot_s <= self._plan.tpot.seconds * (1 + ROUNDING):
+        if ended.keeps(self._plan.tpot.seconds):
             self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)
 
     def _scored(self, part: Part) -> float:

@@ -87,7 +87,7 @@ class FluidSignals:
             good = requests
             if target.metric == "ttft":
                 good *= self._latencies.share_in_time(ended.answers, target)
-            elif target.metric == "tpot" and ended.tpot_s > target.seconds:
+            elif target.metric == "tpot" and not ended.keeps(target.seconds):
                 good = 0.0
             self._count(place, good, requests - good)
 

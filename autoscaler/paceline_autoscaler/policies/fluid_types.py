@@ -46,17 +46,18 @@ class LengthSpread:
 class FluidPlan:
     """One service with one pool: its demand, its replicas' speed, how they start, and what is scored.
 
-    `bins` of `bin_s` seconds each; `replicas` are ready at the start, a later one `lead_s` after its order. `ttft` and
-    `tpot`: the promise that attainment counts, each request against the limit itself; the service's own targets are
-    what policies see. `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results
-    count. A request that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay.
+    `bins` of `bin_s` seconds each, within which arrivals are even. `replicas` are ready at the start, a later one
+    `lead_s` after its order. `ttft` and `tpot`: the promise that attainment counts, each request against the limit
+    itself; the service's own targets are what policies see. `start`: Unix seconds of the first bin, for policies'
+    clocks. `score`: the window that results count. A request that has waited `hold_s` leaves, and one that finds
+    `queue_limit` requests waiting does not stay.
     """
 
     service: ScalingSpec
     speed: PoolSpeed
     bins: Sequence[DemandBin]
     replicas: int
-    bin_s: float = 10.0
+    bin_s: float = 1.0
     lead_s: float = 180.0
     lengths: LengthSpread = LengthSpread()
     ttft: SloTarget = TTFT
@@ -87,10 +88,10 @@ class FluidMoment:
 
 @dataclass(frozen=True, slots=True)
 class FluidResult:
-    """Of the requests of the scored window: how many were `offered`, `answered`, and `attained` both limits; `gpu_s`: GPU
-    time in it, from order to release.
+    """Requests of the scored window that were offered, answered, and attained both limits; GPU time in that window.
 
-    The others waited too long or found no room. `decisions`: our policy's that changed replicas, with their time.
+    Requests without an answer waited too long or found no room. GPU time is from order to release. `decisions`: our
+    policy's that changed replicas, with their time.
     """
 
     offered: float
