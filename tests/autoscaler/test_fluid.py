@@ -66,7 +66,7 @@ def queued(result: FluidResult) -> list[float]:
 def test_a_queue_grows_by_what_a_replica_cannot_serve() -> None:
     result = run(plan_of(15.0, 15.0, 0.0, 0.0), static(1))
     assert queued(result) == [0.0, 50.0, 100.0, 0.0]
-    assert result.offered == result.answered == pytest.approx(300)
+    assert result.answered == pytest.approx(result.offered) == pytest.approx(300)
 
 
 def test_the_wait_of_a_step_in_demand_decides_attainment() -> None:

@@ -38,9 +38,9 @@ def test_a_step_has_room_for_so_many_tokens() -> None:
     assert replace(MODEL, step_tokens=550).sustainable(mix_of(BIN, SPEED)) == pytest.approx(each / (0.01 + each * WORK))
 
 
-@pytest.mark.parametrize("bound", [{"slots": 50}, {"kv_tokens": 50 * 1050}])
-def test_slots_and_kv_tokens_bound_the_sequences(bound: dict[str, int]) -> None:
-    model = replace(MODEL, speed=replace(SPEED, **bound))
+@pytest.mark.parametrize("speed", [replace(SPEED, slots=50), replace(SPEED, kv_tokens=50 * 1050)])
+def test_slots_and_kv_tokens_bound_the_sequences(speed: PoolSpeed) -> None:
+    model = replace(MODEL, speed=speed)
     assert model.sustainable(mix_of(BIN, SPEED)) == pytest.approx(0.5 / (0.01 + 0.5 * WORK))
     assert model.most_running(1050) == 50
 
