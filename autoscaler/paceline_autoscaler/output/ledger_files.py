@@ -84,7 +84,7 @@ class LedgerFiles:
         """The sizes, measured again if an earlier process or a user has changed the file."""
         files, path = self._files.setdefault(service, _ServiceFiles()), file_of(self.directory, service)
         if not files.opened or _size(path) != files.current:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _end_line(path)
             files.current, files.older = _size(path), _size(older(path))
             files.digests, files.opened = set(), True
