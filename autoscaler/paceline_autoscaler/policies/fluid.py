@@ -1,0 +1,138 @@
+"""A fluid run of one service with one pool: demand in bins, a deadline queue, and the policies of the simulator. Pure.
+
+Time goes in steps of a second, and a replica that becomes ready parts one. A policy decides every `period_s` from
+signals that are `lag_s` old and from the replicas of now, as in the exact simulator. After the last bin the run goes on
+until every request has ended or has waited for `hold_s`.
+
+Attainment counts requests by their arrival. The fluid knows no single request: the spread of prompts decides about
+each part of a second's arrivals.
+"""
+
+from collections import deque
+from math import floor, inf
+
+from paceline_autoscaler.policies.fluid_latency import Latencies
+from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
+from paceline_autoscaler.policies.fluid_queue import Part
+from paceline_autoscaler.policies.fluid_replica import NO_REQUEST, ReplicaModel, mix_of
+from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals, Signals
+from paceline_autoscaler.policies.fluid_types import FluidMoment, FluidPlan, FluidResult
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
+
+FIRST_S = 1.0
+"""When a policy first looks."""
+MOMENT_S = 10.0
+ROUNDING = 1e-6
+
+
+def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
+    """The policy on the plan's demand: same inputs, same result. The policy keeps its state, so pass a fresh one."""
+    return _FluidRun(plan, policy).run()
+
+
+class _FluidRun:
+    def __init__(self, plan: FluidPlan, policy: ReplicaPolicy) -> None:
+        self._plan = plan
+        self._policy = policy
+        self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
+        self._pool = FluidPool(self._model, plan.lead_s)
+        self._latencies = Latencies(plan.speed.step_time, plan.lengths)
+        self._signals = FluidSignals(plan, self._pool, self._latencies)
+        self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
+        self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
+        self._timeline: list[FluidMoment] = []
+        self._offered = self._attained = self._expired = self._gpu_s = 0.0
+        self._second = (0.0, 0.0)
+        self._looks, self._seen = FIRST_S, deque[tuple[float, Signals]]()
+
+    def run(self) -> FluidResult:
+        now, span_s = 0.0, len(self._plan.bins) * self._plan.bin_s
+        self._pool.begin(self._plan.replicas)
+        while now < span_s or self._pool.queue.requests or self._pool.answers:
+            self._act(now, span_s)
+            end = self._until(now)
+            self._advance(now, end)
+            now = end
+        made = tuple(self._policy.decisions) if isinstance(self._policy, ProductionPolicy) else ()
+        return FluidResult(self._offered, self._attained, self._expired, self._gpu_s, tuple(self._timeline), made)
+
+    # --- what happens at an instant
+
+    def _act(self, now: float, span_s: float) -> None:
+        self._pool.start_due(now)
+        if now % SCRAPE_S == 0:
+            self._signals.scrape(now)
+        if now % MOMENT_S == 0 and now < span_s:
+            self._timeline.append(self._moment(now))
+        if now >= self._looks:
+            self._seen.append((now + self._policy.lag_s, self._signals.signals(now)))
+            self._looks += self._policy.period_s
+        while self._seen and now >= self._seen[0][0]:
+            self._decide(now, self._seen.popleft()[1])
+
+    def _decide(self, now: float, seen: Signals) -> None:
+        observation = self._signals.observation(now, seen, self._policy.lag_s)
+        counts = self._policy.replicas(observation)
+        self._pool.scale(counts[self._plan.service.pools[0].name], now)
+
+    def _until(self, now: float) -> float:
+        """The end of the step from now on: nothing happens within it."""
+        next_bin = (floor(now / self._plan.bin_s) + 1) * self._plan.bin_s
+        decides = self._seen[0][0] if self._seen else inf
+        return min(floor(now) + 1.0, next_bin, self._pool.next_ready(), self._looks, decides)
+
+    def _moment(self, now: float) -> FluidMoment:
+        pool, demand = self._pool, self._plan.bins[int(now / self._plan.bin_s)]
+        return FluidMoment(
+            at=now,
+            demand=demand.arrivals / self._plan.bin_s,
+            capacity=len(pool.ready) * self._model.sustainable(self._mix),
+            desired=pool.desired,
+            ready=len(pool.ready),
+            starting=len(pool.starting),
+            draining=len(pool.draining),
+            queued=pool.queue.requests,
+            running=pool.running,
+        )
+
+    # --- what happens over a step
+
+    def _advance(self, now: float, end: float) -> None:
+        self._arrive(now, end)
+        self._pool.advance(now, end, self._mix)
+        for part in self._pool.queue.expire(end - self._plan.hold_s):
+            self._miss(part.requests, self._scored(part))
+        for ended in self._pool.finished(end):
+            self._end(ended)
+        start, stop = self._plan.score
+        paid_s = max(min(end, stop) - max(now, start), 0.0)
+        self._gpu_s += self._pool.size * paid_s * self._plan.service.pools[0].gpus
+
+    def _arrive(self, now: float, end: float) -> None:
+        index = int(now / self._plan.bin_s)
+        if index < len(self._plan.bins):
+            self._mix = self._mixes[index] or self._mix
+            requests = self._plan.bins[index].arrivals * (end - now) / self._plan.bin_s
+            fitting = min(requests, max(self._plan.queue_limit - self._pool.queue.requests, 0.0))
+            part = Part(now, end, requests, self._mix, 0.0, 0.0)
+            self._offered += self._scored(part)
+            self._pool.arrive(now, end, fitting, self._mix)
+            if fitting < requests:
+                self._miss(requests - fitting, self._scored(part) * (1 - fitting / requests))
+            self._second = (self._second[0] + requests, self._second[1] + requests * self._mix.prompt)
+        if end == floor(end):
+            self._signals.arrived(*self._second)
+            self._second = (0.0, 0.0)
+
+    def _end(self, ended: Ended) -> None:
+        self._signals.ended(ended)
+        if ended.tpot_s <= self._plan.tpot.seconds * (1 + ROUNDING):
+            part = ended.answers.part
+            self._attained += self._scored(part) * self._latencies.share_in_time(ended.answers, self._plan.ttft)
+
+    def _miss(self, requests: float, scored: float) -> None:
+        self._signals.missed(requests)
+        self._expired += scored
+
+    def _scored(self, part: Part) -> float:
+        return part.requests * part.share_between(*self._plan.score)

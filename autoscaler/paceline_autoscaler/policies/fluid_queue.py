@@ -1,0 +1,122 @@
+"""A first-come queue of cohorts: who arrived when, and how long each waits until its prompt's turn. Pure.
+
+A cohort arrives evenly over an interval, and a part of it is served evenly over another one: the wait of its first and
+its last request are the horizontal distances between the cumulative curves of arrival and service at both ends, and in
+between waits are linear. So waits are exact for the fluid, however long a bin is.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paceline_autoscaler.policies.fluid_replica import RequestMix
+
+_NONE = 1e-9
+"""Fewer requests than this are none: the rest of a division."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`requests` that arrived evenly from `first` to `last`, and whose wait went evenly from `wait` to `last_wait`."""
+
+    first: float
+    last: float
+    requests: float
+    mix: RequestMix
+    wait: float
+    last_wait: float
+
+    def share_within(self, seconds: float) -> float:
+        """The share of its requests that waited no longer."""
+        low, high = self.wait, self.last_wait
+        if low > high:
+            low, high = high, low
+        if high <= seconds:
+            return 1.0
+        return 0.0 if low >= seconds else (seconds - low) / (high - low)
+
+    def share_between(self, start: float, end: float) -> float:
+        """The share of its requests that arrived from `start` to before `end`."""
+        if self.first >= start and self.last <= end:
+            return 1.0
+        if self.last <= self.first:
+            return float(start <= self.first < end)
+        return max(min(self.last, end) - max(self.first, start), 0.0) / (self.last - self.first)
+
+
+@dataclass(slots=True)
+class _Cohort:
+    first: float
+    last: float
+    requests: float
+    mix: RequestMix
+
+    def take(self, requests: float) -> float:
+        """Remove the first ones; returns when the last of these arrived."""
+        if requests >= self.requests - _NONE:
+            self.requests = 0.0
+            return self.last
+        until = self.first + (self.last - self.first) * requests / self.requests
+        self.first, self.requests = until, self.requests - requests
+        return until
+
+
+class DeadlineQueue:
+    """`work` is the prefill seconds of the `requests` that wait."""
+
+    def __init__(self) -> None:
+        self._cohorts: deque[_Cohort] = deque()
+        self.requests = 0.0
+        self.work = 0.0
+
+    def oldest_s(self, now: float) -> float:
+        return now - self._cohorts[0].first if self._cohorts else 0.0
+
+    def tokens(self) -> float:
+        """Prompt tokens that wait."""
+        return sum(cohort.requests * cohort.mix.prompt for cohort in self._cohorts)
+
+    def join(self, start: float, end: float, requests: float, mix: RequestMix) -> None:
+        self._cohorts.append(_Cohort(start, end, requests, mix))
+        self.requests += requests
+        self.work += requests * mix.prefill_s
+
+    def serve(self, work: float, most: float, start: float, end: float) -> Iterator[Part]:
+        """Serve up to `work` prefill seconds, and `most` requests, evenly from `start` to `end`, oldest first.
+
+        When nothing is left to wait the last ones were served as they came.
+        """
+        left, begun = min(work, self.work), start
+        per_second = work / (end - start)
+        while self._cohorts and left > _NONE and most > _NONE:
+            cohort = self._cohorts[0]
+            first, cost = cohort.first, cohort.mix.prefill_s
+            requests = min(left / cost if cost > 0 else cohort.requests, most, cohort.requests)
+            last = cohort.take(requests)
+            until = begun + requests * cost / per_second
+            if not cohort.requests:
+                self._cohorts.popleft()
+                until = max(until, last)
+            self._left(requests, cost)
+            left, most = left - requests * cost, most - requests
+            yield Part(first, last, requests, cohort.mix, max(begun - first, 0.0), max(until - last, 0.0))
+            begun = until
+
+    def expire(self, before: float) -> Iterator[Part]:
+        """Remove those that arrived before then."""
+        while self._cohorts and self._cohorts[0].first < before - _NONE:
+            cohort = self._cohorts[0]
+            first, span = cohort.first, cohort.last - cohort.first
+            share = min((before - first) / span, 1.0) if span > 0 else 1.0
+            requests = cohort.requests * share
+            last = cohort.take(requests)
+            if not cohort.requests:
+                self._cohorts.popleft()
+            self._left(requests, cohort.mix.prefill_s)
+            yield Part(first, last, requests, cohort.mix, 0.0, 0.0)
+
+    def _left(self, requests: float, cost: float) -> None:
+        self.requests -= requests
+        self.work -= requests * cost
+        if not self._cohorts:
+            self.requests = self.work = 0.0

@@ -1,0 +1,106 @@
+"""The data types of the fluid model: demand by bin, a plan, and its result. No behaviour beyond sums.
+
+Times are seconds from the first bin on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from paceline_autoscaler.state import PoolSpeed
+from paceline_autoscaler.types import Decision, ScalingSpec, SloTarget
+from paceline_core.registry.enums import RequestClass
+
+CLASS = RequestClass.INTERACTIVE
+"""The class of all requests of a plan."""
+TTFT = SloTarget(CLASS, "ttft", 0.99, 2.0, 1 / 3000)
+TPOT = SloTarget(CLASS, "tpot", 0.99, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandBin:
+    """Requests that arrive evenly within a bin: their number, and sums over them.
+
+    `cached_tokens` are prompt tokens that need no computation. `attended_pairs`: pairs of tokens that prefill attends
+    to, u·(p - u/2) for a prompt of p tokens of which u are not cached. `kv_reads`: KV tokens that decode steps read,
+    o·(p + o/2) for o output tokens.
+    """
+
+    arrivals: float = 0.0
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    attended_pairs: float = 0.0
+    kv_reads: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LengthSpread:
+    """How lengths differ: those of equal shares of the requests, shortest first, as multiples of the mean length."""
+
+    prompt: tuple[float, ...] = (1.0,)
+    output: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class FluidPlan:
+    """One service with one pool: its demand, its replicas' speed, how they start, and what is scored.
+
+    `bins` of `bin_s` seconds each; `replicas` are ready at the start, a later one `lead_s` after its order. `ttft` and
+    `tpot`: the promise that attainment counts, each request against the limit itself; the service's own targets are
+    what policies see. `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results
+    count. A request that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay.
+    """
+
+    service: ScalingSpec
+    speed: PoolSpeed
+    bins: Sequence[DemandBin]
+    replicas: int
+    bin_s: float = 10.0
+    lead_s: float = 180.0
+    lengths: LengthSpread = LengthSpread()
+    ttft: SloTarget = TTFT
+    tpot: SloTarget = TPOT
+    score: tuple[float, float] = (0.0, inf)
+    start: float = 0.0
+    hold_s: float = 120.0
+    queue_limit: float = 4096.0
+
+
+@dataclass(frozen=True, slots=True)
+class FluidMoment:
+    """The pool at one time: work that arrives and that ready replicas sustain, in requests a second; replicas; queue.
+
+    `queued` requests have no first token yet, `running` ones decode.
+    """
+
+    at: float
+    demand: float
+    capacity: float
+    desired: int
+    ready: int
+    starting: int
+    draining: int
+    queued: float
+    running: float
+
+
+@dataclass(frozen=True, slots=True)
+class FluidResult:
+    """Of the scored window: requests `offered`, those that `attained` both limits, and GPU time from order to release.
+
+    `expired`: those that waited too long or found no room. `decisions`: our policy's that changed replicas, with their
+    time.
+    """
+
+    offered: float
+    attained: float
+    expired: float
+    gpu_s: float
+    timeline: tuple[FluidMoment, ...]
+    decisions: tuple[tuple[float, Decision], ...] = ()
+
+    @property
+    def attainment(self) -> float:
+        """Share of the offered requests that attained; 1 if none was offered."""
+        return self.attained / self.offered if self.offered else 1.0
