@@ -25,7 +25,7 @@ from paceline_autoscaler.state import LearnedState, State
 from paceline_autoscaler.types import Observation, RejectedCount, Replica
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import StartStage
-from paceline_core.registry.enums import ReplicaState
+from paceline_core.registry.enums import Direction, ReplicaState
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 CELLS = FLOATS | st.integers(-3, 3) | st.booleans() | st.none() | st.text(max_size=3)
@@ -190,15 +190,24 @@ def test_the_stages_of_starts_lengthen_an_entry_by_less_than_a_twentieth() -> No
     assert without < with_stages < 1.05 * without
 
 
-def test_the_ledger_of_an_earlier_release_is_read_and_decides_the_same_replicas() -> None:
-    """Recorded before rejected numbers had a cost: they were sentences."""
-    entries = decoded((Path(__file__).parent / "ledger_0_1.jsonl").read_bytes().splitlines())
-    assert len(entries) > 5
-    for entry in entries:
-        assert isinstance(entry, LedgerEntry)
-        decision, _ = decide(entry.observation, entry.state)
-        assert (decision.pools, decision.sentence) == (entry.decision.pools, entry.decision.sentence)
-    rejected = [each for entry in entries if isinstance(entry, LedgerEntry) for each in entry.decision.rejected]
-    assert rejected
-    assert all(isinstance(each, RejectedCount) and each.dollars_per_hour is None for each in rejected)
-    assert all(each.sentence == f"{each.replicas}: {each.why}" for each in rejected)
+def test_the_ledger_of_an_earlier_release_is_read_and_decides_again() -> None:
+    """A burst on real processes, recorded when rejected numbers of replicas were sentences."""
+    found = decoded((Path(__file__).parent / "ledger_0_1.jsonl").read_bytes().splitlines())
+    entries = [entry for entry in found if isinstance(entry, LedgerEntry)]
+    assert len(entries) == len(found) == 14
+    assert [entry.decision.direction for entry in entries].count(Direction.UP) == 3
+    assert all(decide(entry.observation, entry.state)[0].sentence for entry in entries)
+    assert [rejected.sentence for entry in entries for rejected in entry.decision.rejected][:3] == [
+        "1: 0.13 replica-s/s too little to catch up in 35 s",
+        "2: 0.22 replica-s/s too little to catch up in 35 s",
+        "2: peak 1.75 of the last 50 s would not fit capacity 1.70",
+    ]
+
+
+def test_a_rejected_hold_of_an_earlier_release_is_the_number_that_was_ordered() -> None:
+    *records, line = lines_of(entry_of(observation(pools=(view(ready=3),))))
+    document = json.loads(line)
+    document["decision"]["rejected"] = ["hold: the error budget burns"]
+    (entry,) = decoded([*records, json.dumps(document).encode()])
+    assert isinstance(entry, LedgerEntry)
+    assert entry.decision.rejected == (RejectedCount(3, None, "the error budget burns"),)

@@ -154,8 +154,9 @@ def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
     assert [(worker.ready, worker.terminating) for worker in entry.workers] == [(False, True)]
 
 
-WAITING, RUNNING = {"state": {"waiting": {}}}, {"state": {"running": {}}}
-CRASHED = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
+WAITING: Manifest = {"state": {"waiting": {}}}
+RUNNING: Manifest = {"state": {"running": {}}}
+CRASHED: Manifest = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
 
 
 @pytest.mark.parametrize(
