@@ -211,3 +211,12 @@ def test_a_rejected_hold_of_an_earlier_release_is_the_number_that_was_ordered() 
     (entry,) = decoded([*records, json.dumps(document).encode()])
     assert isinstance(entry, LedgerEntry)
     assert entry.decision.rejected == (RejectedCount(3, None, "the error budget burns"),)
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    entry = entry_of(observation())
+    *records, line = lines_of(entry)
+    document = json.loads(line)
+    for part in (document["observation"], document["observation"]["pools"][0], document["decision"]):
+        part["later"] = {"a": [1.0]}
+    assert decoded([*records, json.dumps(document).encode()]) == [entry]
