@@ -11,7 +11,7 @@ something looks at the engine or disturbs it: same times, same state. `leaps=Fal
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -79,6 +79,11 @@ class Submission:
     deadline_s: float = inf
     keys: tuple[tuple[str, int], ...] = ()
     begun: bool = field(default=False, init=False)
+    length: int = field(init=False)
+    """Tokens of the prompt and the whole answer."""
+
+    def __post_init__(self) -> None:
+        self.length = self.request.prompt_len + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,7 @@ class SimulatedEngine:
         if done is None:
             return
         self._collecting = None
-        samples = [self._sample(chunk.request) for chunk in done.plan.chunks if chunk.samples]
+        samples = self._samples([chunk.request for chunk in done.plan.chunks if chunk.samples])
         self._outbox += self._cycle.commit(done, StepResult(samples), now)
         self._cycle.finish(now)
         inbox, self._inbox = self._inbox, []
@@ -262,10 +267,10 @@ class SimulatedEngine:
         self._go_on()
         self._emit()
 
-    def _sample(self, request: Request) -> SampledToken:
-        submission = self._submissions.get(request.id)
-        last = submission is not None and request.produced + 1 >= submission.output_tokens
-        return _END if last else _WORD
+    def _samples(self, requests: Iterable[Request]) -> list[SampledToken]:
+        """The next token of each; one that was aborted meanwhile gets another word."""
+        found = self._submissions.get
+        return [_END if (s := found(r.id)) and len(r.tokens) + 1 >= s.length else _WORD for r in requests]
 
     def _at(self, time: float, action: Callable[[], None]) -> None:
         """The engine has one next event; an earlier one is void."""
@@ -278,11 +283,12 @@ class SimulatedEngine:
 
     def _emit(self) -> None:
         """Hand the frames on; the clients' reactions come after the next step was planned, as over a network."""
+        found = self._submissions.get
         while self._outbox:
             frames, self._outbox = self._outbox, []
             for frame in frames:
-                submission = self._submissions.get(frame.id)
-                if submission is None:
+                submission = found(frame.id)
+                if submission is None or (submission.begun and not frame.finish):
                     continue
                 if frame.ids and not submission.begun:
                     submission.begun = True
@@ -301,8 +307,8 @@ class SimulatedEngine:
         cycle, running = self._cycle, self.scheduler.running
         limit = cycle.leap_limit(_MOST_STEPS)
         if limit > 1:
-            left = self._submissions
-            limit = min(limit, min([left[r.id].output_tokens - r.produced if r.id in left else 0 for r in running]) - 1)
+            found = self._submissions
+            limit = min(limit, min([found[r.id].length - len(r.tokens) if r.id in found else 0 for r in running]) - 1)
         return _Leap(*self._times(limit)) if limit > 1 else None
 
     def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:

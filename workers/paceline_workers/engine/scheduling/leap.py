@@ -29,10 +29,12 @@ def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
     pending = 0 if in_flight is None else 1
     if in_flight is not None and not _same_batch(in_flight, running):
         return 0
-    if not all(_decodes(request, pending) for request in running):
-        return 0
-    most = min(most, min([request.end - len(request.tokens) for request in running]) - 1)
-    while most > 0 and _pages_needed(core, most - 1 + pending) > memory.pool.available:
+    for request in running:
+        length = len(request.tokens)
+        if not _decodes(request, length + pending, pending):
+            return 0
+        most = min(most, request.end - length - 1)
+    while most > 0 and not _has_pages(core, most - 1 + pending):
         most //= 2
     return max(most, 0)
 
@@ -45,7 +47,7 @@ def leap(core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], to
     running, memory, steps = core.running, core.memory, len(times)
     pending = 0 if in_flight is None else 1
     lengths = [len(request.tokens) for request in running]
-    for step, event, place in _events(running, memory.page_tokens, pending, steps):
+    for step, event, place in _events(running, lengths, memory.page_tokens, pending, steps):
         request, length = running[place], lengths[place] + step
         _extend(request, length, token)
         memory.pool.now = times[step][event]
@@ -71,31 +73,34 @@ def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
 
     The late token of a request that has ended meanwhile is dropped, and changes nothing.
     """
-    live = [chunk for chunk in plan.chunks if chunk.request.state is RequestStatus.RUNNING]
-    return [chunk.request for chunk in live] == running and all(chunk.count == 1 for chunk in live)
+    return not plan.work.prefill_tokens and plan.live == running
 
 
-def _decodes(request: Request, pending: int) -> bool:
+def _decodes(request: Request, wanted: int, pending: int) -> bool:
     """Whether its next steps compute one token each, in pages of its own, and need no frame that says more."""
-    wanted = len(request.tokens) + pending
     decoding = request.computed == wanted - 1 >= request.prompt_len and request.pending == pending
     return decoding and request.first_token is not None and not (request.beams or request.forked or request.embed)
 
 
-def _pages_needed(core: Scheduler, more: int) -> int:
-    """Pages that the running requests lack to compute `more` tokens beyond the known ones."""
-    pages = core.limits.pages
-    return sum([max(pages(len(request.tokens) + more) - len(request.pages), 0) for request in core.running])
+def _has_pages(core: Scheduler, more: int) -> bool:
+    """Whether the running requests have or can take the pages to compute `more` tokens beyond the known ones."""
+    running, size, available = core.running, core.memory.page_tokens, core.memory.pool.available
+    if len(running) * (more // size + 2) <= available:  # none needs more than that
+        return True
+    return sum([max(-(-(len(request.tokens) + more) // size) - len(request.pages), 0) for request in running]) <= available
 
 
-def _events(running: Sequence[Request], size: int, pending: int, steps: int) -> list[tuple[int, int, int]]:
+def _events(
+    running: Sequence[Request], lengths: Sequence[int], size: int, pending: int, steps: int
+) -> list[tuple[int, int, int]]:
     """Steps at which the memory acts: (step, event, place in `running`), in the order of the steps."""
     events: list[tuple[int, int, int]] = []
-    for place, request in enumerate(running):
-        length = len(request.tokens)
-        grows = max(request.room - length - pending + 1, 0)
-        events += [(step, _GROW, place) for step in range(grows, steps, size)]
-        events += [(step, _PUBLISH, place) for step in range(-length % size, steps, size)]
+    for place, length in enumerate(lengths):
+        grows, fills = max(running[place].room - length - pending + 1, 0), -length % size
+        if grows < steps:
+            events += [(step, _GROW, place) for step in range(grows, steps, size)]
+        if fills < steps:
+            events += [(step, _PUBLISH, place) for step in range(fills, steps, size)]
     events.sort()
     return events
 
