@@ -5,8 +5,8 @@ the next step is already planned waits one step longer, and one that arrives whi
 only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
 the engine knows its model.
 
-While all running requests decode, steps are leapt over (`engine.scheduling.leap`) and their effects applied when
-something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to compare.
+While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer, and
+their effects applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to compare.
 """
 
 from bisect import bisect_right
@@ -88,10 +88,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class _Leap:
-    """Rounds ahead: their times, and the end of the step in flight after each."""
+    """Rounds ahead: their times, the end of the step in flight after each, and the requests that the last one ends."""
 
     times: list[Times]
     ends: list[float]
+    last: dict[Request, SampledToken]
 
 
 class SimulatedEngine:
@@ -167,7 +168,8 @@ class SimulatedEngine:
         over = bisect_right(times, now, key=lambda pair: pair[1])
         if over:
             before = self._ends[0] if self._ends else times[0][0]
-            self._cycle.leap(times[:over], WORD, times[over][0] if over < len(times) else None)
+            wake, last = (times[over][0], {}) if over < len(times) else (None, self._leap.last)
+            self._outbox += self._cycle.leap(times[:over], WORD, wake, last)
             self.busy_s += ends[over - 1] - before
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
@@ -176,7 +178,7 @@ class SimulatedEngine:
             self._leap = None
             self._round(times[over][0])
         elif over:
-            self._leap = _Leap(times[over:], ends[over:])
+            self._leap = _Leap(times[over:], ends[over:], self._leap.last)
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
@@ -304,12 +306,15 @@ class SimulatedEngine:
     # --- leaps
 
     def _plan_leap(self) -> _Leap | None:
-        cycle, running = self._cycle, self.scheduler.running
-        limit = cycle.leap_limit(_MOST_STEPS)
-        if limit > 1:
-            found = self._submissions
-            limit = min(limit, min([found[r.id].length - len(r.tokens) if r.id in found else 0 for r in running]) - 1)
-        return _Leap(*self._times(limit)) if limit > 1 else None
+        """Leap to the next end of an answer, or as far as the scheduler can."""
+        running, found = self.scheduler.running, self._submissions
+        limit = self._cycle.leap_limit(_MOST_STEPS)
+        if not limit:
+            return None
+        left = [found[request.id].length - len(request.tokens) for request in running]
+        steps = min(limit, min(left))
+        last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
+        return _Leap(*self._times(steps), last)
 
     def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
         """Seconds of a step that only decodes; the shorter way to the same number counts here."""

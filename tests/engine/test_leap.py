@@ -75,7 +75,7 @@ class Run:
 
     def leap(self, steps: int) -> None:
         times = [(self.now + step + 0.25, self.now + step + 0.75) for step in range(steps)]
-        plan = leap(self.core, self.flying, times, WORD)
+        plan, _ = leap(self.core, self.flying, times, WORD)
         self.in_flight = deque([] if plan is None else [plan])
         self.now += steps
 

@@ -23,7 +23,7 @@ from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
 from paceline_workers.engine.scheduling import Scheduler, StepPlan
-from paceline_workers.engine.scheduling.leap import Times, leap, leap_limit
+from paceline_workers.engine.scheduling.leap import Ends, Times, leap, leap_limit
 from paceline_workers.engine.steptime import StepTimeEstimate, StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -165,19 +165,23 @@ class StepCycle:
             return 0
         return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
 
-    def leap(self, times: Sequence[Times], token: int, wake: float | None = None) -> None:
-        """As many rounds as `times` without frames and statistics, each planned and committed at its pair of times.
+    def leap(
+        self, times: Sequence[Times], token: int, wake: float | None = None, ends: Ends | None = None
+    ) -> list[Tokens]:
+        """As many rounds as `times` without statistics, each planned and committed at its pair of times.
 
-        `wake`: when the next round is to be planned, if that is known.
+        `wake`: when the next round is to be planned, if that is known. Returns the frames of the requests that `ends`
+        ends in the last round.
         """
         flying, ended = self.flying, times[-1][1]
-        plan = leap(self.scheduler, None if flying is None else flying.plan, times, token)
+        plan, frames = leap(self.scheduler, None if flying is None else flying.plan, times, token, ends)
         self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
         self._ended, self._collected = ended, True
         if wake is None:
             self.finish(ended)
         else:
             self.wake = wake
+        return frames
 
     # --- reports
 

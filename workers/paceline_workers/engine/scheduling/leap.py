@@ -10,15 +10,17 @@ attention window, a host store (its copies belong to a step's plan), or a lack o
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from paceline_workers.engine.scheduling.plan import Chunk, StepPlan
+from paceline_workers.engine.scheduling.plan import Chunk, SampledToken, StepPlan
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.scheduler import Scheduler
+from paceline_workers.messages import Tokens
 
 Times = tuple[float, float]
 """When a step is planned, and when the oldest step in flight is committed after that."""
-_GROW, _PUBLISH = 0, 1
+Ends = Mapping[Request, SampledToken]
+_PLAN, _COMMIT = 0, 1
 
 
 def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
@@ -39,33 +41,45 @@ def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
     return max(most, 0)
 
 
-def leap(core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], token: int) -> StepPlan | None:
+def leap(
+    core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], token: int, ends: Ends | None = None
+) -> tuple[StepPlan | None, list[Tokens]]:
     """Take as many steps as there are `times`, at most `leap_limit`; each samples `token`, which must stop no request.
 
-    Returns the plan in flight afterwards; None if there was none before.
+    The last commit samples `ends` for the requests in it, if they are to end. Returns the plan in flight afterwards,
+    None if there was none before, and the frames of those that ended.
     """
-    running, memory, steps = core.running, core.memory, len(times)
+    running, memory, steps, ends = core.running.copy(), core.memory, len(times), ends or {}
     pending = 0 if in_flight is None else 1
     lengths = [len(request.tokens) for request in running]
-    for step, event, place in _events(running, lengths, memory.page_tokens, pending, steps):
+    events = _events(running, lengths, memory.page_tokens, pending, steps)
+    if ends:
+        last = [(steps - 1, _COMMIT, place) for place, request in enumerate(running) if request in ends]
+        events = sorted({*events, *last})
+    frames: list[Tokens] = []
+    for step, event, place in events:
         request, length = running[place], lengths[place] + step
         _extend(request, length, token)
         memory.pool.now = times[step][event]
-        if event == _PUBLISH:
+        if event == _PLAN:
+            request.computed = length + pending - 1
+            if not memory.grow(request, pending):
+                raise RuntimeError(f"no page for a step that leaps: {request.id}")
+        elif step == steps - 1 and request in ends:
+            request.pending += 1
+            end = StepPlan((Chunk(request, length - 1, 1, True),))
+            frames += core.commit(end, [ends[request]], times[step][event])
+        else:
             memory.publish(request, length - 1, length)
-            continue
-        request.computed = length + pending - 1
-        if not memory.grow(request, pending):
-            raise RuntimeError(f"no page for a step that leaps: {request.id}")
     for request, length in zip(running, lengths, strict=True):
         _extend(request, length + steps, token)
         request.computed = length + steps + pending - 1
     memory.pool.now = times[-1][1]
     core.advance(Counter([request.request_class for request in running]), steps)
     if in_flight is None:
-        return None
+        return None, frames
     chunks = tuple([Chunk(request, request.computed - 1, 1, True) for request in running])
-    return StepPlan(chunks, visible=core.costs.visible)
+    return StepPlan(chunks, visible=core.costs.visible), frames
 
 
 def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
@@ -98,9 +112,9 @@ def _events(
     for place, length in enumerate(lengths):
         grows, fills = max(running[place].room - length - pending + 1, 0), -length % size
         if grows < steps:
-            events += [(step, _GROW, place) for step in range(grows, steps, size)]
+            events += [(step, _PLAN, place) for step in range(grows, steps, size)]
         if fills < steps:
-            events += [(step, _PUBLISH, place) for step in range(fills, steps, size)]
+            events += [(step, _COMMIT, place) for step in range(fills, steps, size)]
     events.sort()
     return events
 
