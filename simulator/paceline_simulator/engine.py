@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 from typing import Protocol
 
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
@@ -23,7 +24,7 @@ from paceline_simulator.events import EventQueue
 from paceline_workers.engine.backends.base import StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits
-from paceline_workers.engine.scheduling.leap import Times
+from paceline_workers.engine.scheduling.leap import Leap, Times
 from paceline_workers.engine.step_cycle import PlannedStep, StepCycle
 from paceline_workers.engine.steptime import KnownStepTime
 from paceline_workers.messages import Tokens
@@ -86,15 +87,6 @@ class Submission:
         self.length = self.request.prompt_len + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Leap:
-    """Rounds ahead: their times, the end of the step in flight after each, and the requests that the last one ends."""
-
-    times: list[Times]
-    ends: list[float]
-    last: dict[Request, SampledToken]
-
-
 class SimulatedEngine:
     """A ready engine. `report` is the template of its load reports: worker, service, revision and pool."""
 
@@ -113,7 +105,9 @@ class SimulatedEngine:
         self._collecting: PlannedStep | None = None
         self._inbox: list[Callable[[], object]] = []
         self._outbox: list[Tokens] = []
-        self._leap: _Leap | None = None
+        self._leap: Leap | None = None
+        self._leap_ends: list[float] = []
+        """The end of the step in flight after each round of the leap."""
         self._version = 0
         self._prefixes = PrefixLog()
         self._reader = PrefixReader(self._prefixes)
@@ -129,8 +123,10 @@ class SimulatedEngine:
     @property
     def activity(self) -> tuple[int, int, int]:
         """Equal as long as its load report is the same: counts of steps, of open and of waiting requests."""
-        self.catch_up()
-        return self.scheduler.counters.steps, len(self._submissions), len(self.scheduler.waiting)
+        steps = self.scheduler.counters.steps
+        if self._leap is not None:
+            steps += bisect_right(self._leap.times, self._events.now, key=itemgetter(0))
+        return steps, len(self._submissions), len(self.scheduler.waiting)
 
     def has(self, submission: Submission) -> bool:
         """Whether the submission has not ended."""
@@ -162,14 +158,14 @@ class SimulatedEngine:
 
     def catch_up(self) -> None:
         """Apply the rounds of a leap that are over by now."""
-        if self._leap is None:
+        leap, ends, now = self._leap, self._leap_ends, self._events.now
+        if leap is None:
             return
-        times, ends, now = self._leap.times, self._leap.ends, self._events.now
-        over = bisect_right(times, now, key=lambda pair: pair[1])
+        times = leap.times
+        over = bisect_right(times, now, key=itemgetter(1))
         if over:
             before = self._ends[0] if self._ends else times[0][0]
-            wake, last = (times[over][0], {}) if over < len(times) else (None, self._leap.last)
-            self._outbox += self._cycle.leap(times[:over], WORD, wake, last)
+            self._outbox += self._cycle.landed(leap, over)
             self.busy_s += ends[over - 1] - before
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
@@ -178,11 +174,14 @@ class SimulatedEngine:
             self._leap = None
             self._round(times[over][0])
         elif over:
-            self._leap = _Leap(times[over:], ends[over:], self._leap.last)
+            self._leap, self._leap_ends = self._cycle.leap(times[over:], WORD, leap.ends), ends[over:]
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
-        self.catch_up()
+        if self._leap is not None and self._events.now < self._leap.times[-1][1]:
+            self._leap.until(self._events.now)  # a report tells nothing else of the rounds
+        else:
+            self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
         core, pool, kv = self.scheduler, self.memory.pool, self._report.kv
         if (kv.free, kv.cached) != (pool.free, pool.cached):
@@ -225,10 +224,9 @@ class SimulatedEngine:
     def _go_on(self) -> None:
         """Between two rounds: leap, begin the next round, or wait until it is due."""
         now = self._events.now
-        if self.spec.leaps and (leap := self._plan_leap()) is not None:
-            self._leap = leap
-            self._at(leap.times[-1][1], self._leapt)
-        elif self._cycle.due(now):
+        if self.spec.leaps and self._plan_leap():
+            return
+        if self._cycle.due(now):
             self._round(now)
         elif self._cycle.wake < inf:
             self._at(max(self._cycle.wake, now), self._go_on_alone)
@@ -305,16 +303,19 @@ class SimulatedEngine:
 
     # --- leaps
 
-    def _plan_leap(self) -> _Leap | None:
-        """Leap to the next end of an answer, or as far as the scheduler can."""
+    def _plan_leap(self) -> bool:
+        """Leap to the next end of an answer, or as far as the scheduler can; False if it cannot."""
         running, found = self.scheduler.running, self._submissions
         limit = self._cycle.leap_limit(_MOST_STEPS)
         if not limit:
-            return None
+            return False
         left = [found[request.id].length - len(request.tokens) for request in running]
         steps = min(limit, min(left))
+        times, self._leap_ends = self._times(steps)
         last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
-        return _Leap(*self._times(steps), last)
+        self._leap = self._cycle.leap(times, WORD, last)
+        self._at(times[-1][1], self._leapt)
+        return True
 
     def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
         """Seconds of a step that only decodes; the shorter way to the same number counts here."""

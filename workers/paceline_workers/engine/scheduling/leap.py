@@ -41,45 +41,82 @@ def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
     return max(most, 0)
 
 
-def leap(
-    core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], token: int, ends: Ends | None = None
-) -> tuple[StepPlan | None, list[Tokens]]:
-    """Take as many steps as there are `times`, at most `leap_limit`; each samples `token`, which must stop no request.
+class Leap:
+    """As many steps as there are `times`, at most `leap_limit`; each samples `token`, which must stop no request.
 
-    The last commit samples `ends` for the requests in it, if they are to end. Returns the plan in flight afterwards,
-    None if there was none before, and the frames of those that ended.
+    The last commit samples `ends` for the requests in it, if they are to end. `in_flight` is as in `leap_limit`.
     """
-    running, memory, steps, ends = core.running.copy(), core.memory, len(times), ends or {}
-    pending = 0 if in_flight is None else 1
-    lengths = [len(request.tokens) for request in running]
-    events = _events(running, lengths, memory.page_tokens, pending, steps)
-    if ends:
-        last = [(steps - 1, _COMMIT, place) for place, request in enumerate(running) if request in ends]
-        events = sorted({*events, *last})
-    frames: list[Tokens] = []
-    for step, event, place in events:
-        request, length = running[place], lengths[place] + step
-        _extend(request, length, token)
-        memory.pool.now = times[step][event]
+
+    def __init__(
+        self, core: Scheduler, in_flight: StepPlan | None, times: Sequence[Times], token: int, ends: Ends | None = None
+    ) -> None:
+        self.times = times
+        self.ends = ends or {}
+        self._core = core
+        self._token = token
+        self._pending = 0 if in_flight is None else 1
+        self._running = core.running.copy()
+        self._lengths = [len(request.tokens) for request in self._running]
+        self._events = self._planned_events()
+        self._done = 0
+        self._frames: list[Tokens] = []
+
+    def until(self, now: float) -> None:
+        """Bring the memory to its state at a time before the last commit; requests and counters wait for `take`."""
+        events, times = self._events, self.times
+        while self._done < len(events) and times[events[self._done][0]][events[self._done][1]] <= now:
+            self._act(*events[self._done])
+            self._done += 1
+
+    def take(self, steps: int) -> tuple[StepPlan | None, list[Tokens]]:
+        """Apply the first `steps` steps, and no more afterwards.
+
+        Returns the plan in flight then, None if there was none before, and the frames of the requests that ended.
+        """
+        core, running, behind = self._core, self._running, self._pending - 1
+        while self._done < len(self._events) and self._events[self._done][0] < steps:
+            self._act(*self._events[self._done])
+            self._done += 1
+        for request, length in zip(running, self._lengths, strict=True):
+            _extend(request, length + steps, self._token)
+            request.computed = length + steps + behind
+        core.memory.pool.now = self.times[steps - 1][1]
+        core.advance(Counter([request.request_class for request in running]), steps)
+        if not self._pending:
+            return None, self._frames
+        chunks = tuple([Chunk(request, request.computed - 1, 1, True) for request in running])
+        return StepPlan(chunks, visible=core.costs.visible), self._frames
+
+    def _planned_events(self) -> list[tuple[int, int, int]]:
+        """Steps at which something happens to a request: (step, event, place in the batch), in the order of the steps."""
+        size, steps = self._core.memory.page_tokens, len(self.times)
+        events: list[tuple[int, int, int]] = []
+        for place, (request, length) in enumerate(zip(self._running, self._lengths, strict=True)):
+            grows, fills = max(request.room - length - self._pending + 1, 0), -length % size
+            if grows < steps:
+                events += [(step, _PLAN, place) for step in range(grows, steps, size)]
+            if fills < steps:
+                events += [(step, _COMMIT, place) for step in range(fills, steps, size)]
+            if request in self.ends and (steps - 1 - fills) % size:
+                events.append((steps - 1, _COMMIT, place))
+        events.sort()
+        return events
+
+    def _act(self, step: int, event: int, place: int) -> None:
+        """One request takes a page for the step, has filled one at its commit, or ends."""
+        request, length, memory = self._running[place], self._lengths[place] + step, self._core.memory
+        _extend(request, length, self._token)
+        request.computed = length + self._pending - 1
+        memory.pool.now = now = self.times[step][event]
         if event == _PLAN:
-            request.computed = length + pending - 1
-            if not memory.grow(request, pending):
+            if not memory.grow(request, self._pending):
                 raise RuntimeError(f"no page for a step that leaps: {request.id}")
-        elif step == steps - 1 and request in ends:
+        elif step == len(self.times) - 1 and request in self.ends:
             request.pending += 1
             end = StepPlan((Chunk(request, length - 1, 1, True),))
-            frames += core.commit(end, [ends[request]], times[step][event])
+            self._frames += self._core.commit(end, [self.ends[request]], now)
         else:
             memory.publish(request, length - 1, length)
-    for request, length in zip(running, lengths, strict=True):
-        _extend(request, length + steps, token)
-        request.computed = length + steps + pending - 1
-    memory.pool.now = times[-1][1]
-    core.advance(Counter([request.request_class for request in running]), steps)
-    if in_flight is None:
-        return None, frames
-    chunks = tuple([Chunk(request, request.computed - 1, 1, True) for request in running])
-    return StepPlan(chunks, visible=core.costs.visible), frames
 
 
 def _same_batch(plan: StepPlan, running: Sequence[Request]) -> bool:
@@ -101,22 +138,9 @@ def _has_pages(core: Scheduler, more: int) -> bool:
     running, size, available = core.running, core.memory.page_tokens, core.memory.pool.available
     if len(running) * (more // size + 2) <= available:  # none needs more than that
         return True
-    return sum([max(-(-(len(request.tokens) + more) // size) - len(request.pages), 0) for request in running]) <= available
-
-
-def _events(
-    running: Sequence[Request], lengths: Sequence[int], size: int, pending: int, steps: int
-) -> list[tuple[int, int, int]]:
-    """Steps at which the memory acts: (step, event, place in `running`), in the order of the steps."""
-    events: list[tuple[int, int, int]] = []
-    for place, length in enumerate(lengths):
-        grows, fills = max(running[place].room - length - pending + 1, 0), -length % size
-        if grows < steps:
-            events += [(step, _PLAN, place) for step in range(grows, steps, size)]
-        if fills < steps:
-            events += [(step, _COMMIT, place) for step in range(fills, steps, size)]
-    events.sort()
-    return events
+    return (
+        sum([max(-(-(len(request.tokens) + more) // size) - len(request.pages), 0) for request in running]) <= available
+    )
 
 
 def _extend(request: Request, length: int, token: int) -> None:
