@@ -5,8 +5,9 @@ the next step is already planned waits one step longer, and one that arrives whi
 only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
 the engine knows its model.
 
-While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer, and
-their effects applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to compare.
+While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer.
+Their effects are applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes
+every step, to compare.
 """
 
 from bisect import bisect_right
@@ -310,7 +311,7 @@ class SimulatedEngine:
         if not limit:
             return False
         left = [found[request.id].length - len(request.tokens) for request in running]
-        steps = min(limit, min(left))
+        steps = min(limit, *left)
         times, self._leap_ends = self._times(steps)
         last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
         self._leap = self._cycle.leap(times, WORD, last)

@@ -1,9 +1,9 @@
 """Many decode steps at once, for simulations: the scheduler's state after them, without planning each one.
 
 While no request waits, joins or ends, every step has the same batch: one token for each running request. Only the
-memory notices more than counters, when a request takes its next page or fills one. So `leap` executes those events, in
-the order in which the steps would, and sets the rest. The result is equal in every field to `step` and `commit` called
-for each pair of times; there are no frames.
+memory notices more than counters, when a request takes its next page or fills one. So a `Leap` executes those events,
+in the order in which the steps would, and sets the rest. The last commit may end requests, as in production. The result
+is equal in every field to `step` and `commit` called for each pair of times; the only frames are those of the ends.
 
 Steps that need more than this are refused by `leap_limit`: a first token, a prompt, a beam search or a fork, an
 attention window, a host store (its copies belong to a step's plan), or a lack of pages, which means a preemption.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from paceline_workers.engine.scheduling.plan import Chunk, SampledToken, StepPlan
-from paceline_workers.engine.scheduling.request import Request, RequestStatus
+from paceline_workers.engine.scheduling.request import Request
 from paceline_workers.engine.scheduling.scheduler import Scheduler
 from paceline_workers.messages import Tokens
 
@@ -24,7 +24,7 @@ _PLAN, _COMMIT = 0, 1
 
 
 def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
-    """How many steps `leap` may take now, from 0 to `most`. `in_flight`: the step planned before this one's commit."""
+    """How many steps a `Leap` may have now, from 0 to `most`. `in_flight`: the step planned before this one's commit."""
     running, memory = core.running, core.memory
     if len(core.waiting) or not running or core.holding or memory.min_pages is not None or memory.offload.slots:
         return 0
@@ -63,9 +63,11 @@ class Leap:
 
     def until(self, now: float) -> None:
         """Bring the memory to its state at a time before the last commit; requests and counters wait for `take`."""
-        events, times = self._events, self.times
-        while self._done < len(events) and times[events[self._done][0]][events[self._done][1]] <= now:
-            self._act(*events[self._done])
+        while self._done < len(self._events):
+            step, event, place = self._events[self._done]
+            if self.times[step][event] > now:
+                return
+            self._act(step, event, place)
             self._done += 1
 
     def take(self, steps: int) -> tuple[StepPlan | None, list[Tokens]]:
@@ -88,7 +90,7 @@ class Leap:
         return StepPlan(chunks, visible=core.costs.visible), self._frames
 
     def _planned_events(self) -> list[tuple[int, int, int]]:
-        """Steps at which something happens to a request: (step, event, place in the batch), in the order of the steps."""
+        """Steps at which something happens to a request, in order: (step, event, place in the batch)."""
         size, steps = self._core.memory.page_tokens, len(self.times)
         events: list[tuple[int, int, int]] = []
         for place, (request, length) in enumerate(zip(self._running, self._lengths, strict=True)):
@@ -138,9 +140,8 @@ def _has_pages(core: Scheduler, more: int) -> bool:
     running, size, available = core.running, core.memory.page_tokens, core.memory.pool.available
     if len(running) * (more // size + 2) <= available:  # none needs more than that
         return True
-    return (
-        sum([max(-(-(len(request.tokens) + more) // size) - len(request.pages), 0) for request in running]) <= available
-    )
+    lacking = [-(-(len(request.tokens) + more) // size) - len(request.pages) for request in running]
+    return sum([pages for pages in lacking if pages > 0]) <= available
 
 
 def _extend(request: Request, length: int, token: int) -> None:
