@@ -24,7 +24,7 @@ _PLAN, _COMMIT = 0, 1
 
 
 def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
-    """How many steps a `Leap` may have now, from 0 to `most`. `in_flight`: the step planned before this one's commit."""
+    """The most steps of a `Leap` now, from 0 to `most`. `in_flight`: the step planned before this one's commit."""
     running, memory = core.running, core.memory
     if len(core.waiting) or not running or core.holding or memory.min_pages is not None or memory.offload.slots:
         return 0
