@@ -76,12 +76,13 @@ class Observed:
 
 def measure(quick: bool) -> Measured:
     """Differences of TTFT p50 and mean TPOT in percent, by load."""
-    rate, span_s = capacity(engine(None)), QUICK_SPAN_S if quick else SPAN_S
+    config = EngineConfig.model_validate(ENGINE)
+    rate, span_s = capacity(engine(config)), QUICK_SPAN_S if quick else SPAN_S
     with tempfile.TemporaryDirectory() as scratch, worker_process(Path(scratch), engine=ENGINE) as worker:
         worker.ready()
         client = Measurement(worker)
         lowest = client.run(requests(LOADS[0] * rate, span_s, 0))
-        spec = engine(client.step_time())
+        spec = engine(config, client.step_time())
         api_s = added(lowest.requests, lowest.predicted(spec))
         runs = {LOADS[0]: [lowest]}
         for load in LOADS[1:]:
@@ -94,14 +95,18 @@ def measure(quick: bool) -> Measured:
     return rows, details | {f"{load:.0%}": [_facts(run) for run in found] for load, found in runs.items()}
 
 
-def engine(model: StepTime | None) -> EngineSpec:
-    """The worker's engine, simulated; it predicts its steps with `model`, by default with the planner's."""
-    config = EngineConfig.model_validate(ENGINE)
+def engine(config: EngineConfig, model: StepTime | None = None) -> EngineSpec:
+    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's."""
     assert config.emulate is not None
     backend = EmulatedBackend.load(config, config.emulate, SystemTimer(), lambda _: None)
     facts = backend.facts
     return EngineSpec(
-        backend.clock, model or facts.prior, facts.limits, facts.pages, prefix_cache=False, ahead=facts.ahead
+        backend.clock,
+        model or facts.prior,
+        facts.limits,
+        facts.pages,
+        prefix_cache=config.prefix_cache,
+        ahead=facts.ahead,
     )
 
 
