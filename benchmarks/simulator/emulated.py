@@ -14,7 +14,7 @@ A run in which emulated steps ended late, or requests were sent late, measured t
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -28,11 +28,11 @@ from benchmarks.simulator.cells import trace
 from tests.worker.processes import WorkerProcess, worker_process
 
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.observation import LATENESS_LIMIT
+from paceline_cli.bench.observation import LATENESS_LIMIT, Buckets
 from paceline_cli.bench.openloop import Arrival, Ending, OpenLoop, RequestSample
 from paceline_cli.bench.profiles import PROBE_WORDS, Calibration, Writer, calibrate
 from paceline_cli.bench.report import SEND_LATENESS_LIMIT_S
-from paceline_cli.bench.watch import Buckets, lateness
+from paceline_cli.bench.watch import lateness
 from paceline_core.clock import SystemClock
 from paceline_core.telemetry.instruments import bucket_quantile_bound
 from paceline_core.wire import LoadReport, StepTime, decode
@@ -96,14 +96,17 @@ def measure(quick: bool) -> Measured:
 
 
 def engine(config: EngineConfig, model: StepTime | None = None) -> EngineSpec:
-    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's."""
+    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's.
+
+    A simulated prompt's ids only tell contents apart, so no vocabulary bounds them.
+    """
     assert config.emulate is not None
     backend = EmulatedBackend.load(config, config.emulate, SystemTimer(), lambda _: None)
     facts = backend.facts
     return EngineSpec(
         backend.clock,
         model or facts.prior,
-        facts.limits,
+        replace(facts.limits, vocab_size=1 << 31),
         facts.pages,
         prefix_cache=config.prefix_cache,
         ahead=facts.ahead,

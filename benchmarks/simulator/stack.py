@@ -89,7 +89,7 @@ def rises(desired: Sequence[int]) -> int:
 
 def started_within(samples: Sequence[Mapping[str, Any]]) -> float:
     """Seconds from an order to as many ready replicas, the median of a run. Raises ValueError if there was no order."""
-    found = []
+    found: list[float] = []
     for place, (before, after) in enumerate(pairwise(samples), 1):
         if after["desired"] > before["desired"]:
             ready = (later["at"] for later in samples[place:] if later["ready"] >= after["desired"])
