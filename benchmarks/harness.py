@@ -1,8 +1,8 @@
 """What every benchmark shares: rows with their bars, the machine they were measured on, one table, one JSON file.
 
 `python -m benchmarks.<area> [--quick]` prints the table, writes `benchmarks/results/<area>.json` and exits with 1 when
-a row misses its bar. A number without its machine, versions and date is not written; a quick run goes to
-`<area>.quick.json`, so that it never replaces a whole one.
+a row misses its bar. A section of an area runs alone and has its own key in that file. A number without its machine,
+versions and date is not written; a quick run goes to `<area>.quick.json`, so that it never replaces a whole one.
 """
 
 import argparse
@@ -121,6 +121,18 @@ def report_parts(area: str, parts: Iterable[Measured], clock: Clock, suffix: str
     sys.exit(any(row.passed is False for row in rows))
 
 
+def report_section(
+    area: str, section: str, measure: Callable[[], Measured], clock: Clock, suffix: str = ""
+) -> NoReturn:
+    """As `report`, but the results go under a key of their own in `<area><suffix>.json`; all others stay."""
+    started = rfc3339(clock.utc())
+    rows, details = measure()
+    found = document(f"{area} {section}", rows, started, quick=suffix == ".quick") | {"details": details}
+    _write(f"{area}{suffix}", {section: found})
+    _print(f"{area} {section}", rows)
+    sys.exit(any(row.passed is False for row in rows))
+
+
 def document(area: str, rows: Sequence[Row], started: str, *, quick: bool) -> dict[str, Any]:
     """What is written: `v`, area, date, machine, versions, rows; `details` are the area's own."""
     return {
@@ -179,5 +191,8 @@ def _number(value: float | None) -> str:
 
 
 def _write(name: str, data: dict[str, Any]) -> None:
+    """Keys that `data` lacks keep their values, so that sections outlast a run of the whole area."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    path = RESULTS / f"{name}.json"
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(kept | data, indent=2, ensure_ascii=False) + "\n")

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Literal
 
 from paceline_core.clock import Clock
+from paceline_core.kube import StartStage
 from paceline_core.registry.enums import Direction, QueryResult, ReplicaState, RequestClass, ScaleLimit, ScaleReason
 from paceline_core.wire import StepTime
 
@@ -122,12 +123,16 @@ class StartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One worker of a pool; `age_s` since it was created; `node` is empty until it is scheduled, and in local mode."""
+    """One worker of a pool; `age_s` since it was created; `node` is empty until it is scheduled, and in local mode.
+
+    `stage` of its start, while it is starting; None where that is not known.
+    """
 
     name: str
     state: ReplicaState
     age_s: float
     node: str = ""
+    stage: StartStage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,18 +255,37 @@ class MissingSignal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RejectedCount:
+    """A number of replicas of the service that was considered: what it costs, and why it was not chosen.
+
+    `dollars_per_hour` is None in ledgers of releases that did not note it.
+    """
+
+    replicas: int
+    dollars_per_hour: float | None
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """`3 for $12.00 an hour: ...`; without a price the number alone."""
+        cost = f" for ${self.dollars_per_hour:.2f} an hour" if self.dollars_per_hour else ""
+        return f"{self.replicas}{cost}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     """Replicas per pool, and why. `body` is the sentence without the leading `2→4:`; `limit` is what binds so far.
 
-    A policy sets `rejected` and the `capacity` it assumes; constraints change the rest.
+    A policy sets `rejected`, `deferred` and the `capacity` it assumes; constraints change the rest.
     """
 
     counts: Mapping[str, int]
     reason: ScaleReason
     body: str
     limit: ScaleLimit = ScaleLimit.NONE
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[RejectedCount, ...] = ()
     capacity: float = 0.0
+    deferred: tuple[RequestClass, ...] = ()
 
     @property
     def total(self) -> int:
@@ -269,8 +293,24 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class DemandForecast:
+    """Demand `after_s` seconds from now over the paths that it may take: its median and its 90th percentile."""
+
+    after_s: float
+    p50: float
+    p90: float
+
+    @property
+    def sentence(self) -> str:
+        return f"demand in {self.after_s:.0f} s: p50 {self.p50:.2f}, p90 {self.p90:.2f} replica-s/s"
+
+
+@dataclass(frozen=True, slots=True)
 class SignalValues:
-    """The numbers behind a decision: rates in replica-s/s of the cheapest pool, backlog in replica-s, times in s."""
+    """The numbers behind a decision: rates in replica-s/s of the cheapest pool, backlog in replica-s, times in s.
+
+    `forecast`: of the horizon, if the knowledge has paths of demand.
+    """
 
     demand: float = 0.0
     backlog: float = 0.0
@@ -278,6 +318,7 @@ class SignalValues:
     burn: float | None = None
     start_s: float = 0.0
     drain_s: float = 0.0
+    forecast: DemandForecast | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,16 +333,21 @@ class PoolDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Replicas to order and why: one sentence with numbers, the binding limit, and what was rejected."""
+    """Replicas to order and why: one sentence with numbers, the binding limit, and what was rejected.
+
+    `deferred`: the classes without a target that wait for idle capacity, because their queued requests meet their
+    deadlines without another replica.
+    """
 
     pools: tuple[PoolDecision, ...]
     direction: Direction
     reason: ScaleReason
     limit: ScaleLimit
     sentence: str
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[RejectedCount, ...] = ()
     gaps: tuple[MissingSignal, ...] = ()
     reading: SignalValues = SignalValues()
+    deferred: tuple[RequestClass, ...] = ()
 
     @property
     def replicas(self) -> int:

@@ -50,6 +50,7 @@ class TimedReplicas:
     leaves: float
     joins: float
     period_s: float = 0.5
+    lag_s: float = 0.0
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         since = observation.now - EPOCH.timestamp()

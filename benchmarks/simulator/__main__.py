@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from benchmarks.harness import Bar, Measured, Row, quantile, report_parts
-from benchmarks.simulator import calibration
+from benchmarks.harness import Bar, Measured, Row, quantile, report_parts, report_section
+from benchmarks.simulator import blis, calibration, emulated, stack
 from benchmarks.simulator.cells import LIMITS, STEP_TIME, Cell, plan
 
 from paceline_core.clock import SystemClock
@@ -30,6 +30,7 @@ MS = {"conv": Bar(1.5), "code": Bar(1.5), "mooncake": Bar(5.0)}
 REPLICAS = {"conv": 7, "code": 9, "mooncake": 14}
 TIMES = {"conv": 6, "code": 6, "mooncake": 2}
 REAL_TIME = Bar(20.0, at_least=True)
+SECTIONS = {"blis": blis.measure, "emulated": emulated.measure, "stack": stack.measure}
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)
 
 
@@ -106,7 +107,7 @@ def _log(engine: calibration.LoggedEngine) -> Measured:
     for kind, known in (("", random), (", fitted on the first half of arrivals", first)):
         model = calibration.fit(logged, engine, known)
         held = [not use for use in known]
-        errors = _errors(logged, calibration.predict(logged, engine, model), held)
+        errors = _errors(logged, calibration.predict(logged, calibration.vllm(engine, model)), held)
         bars = {} if kind else {"TPOT mean": mean, "E2E mean": mean, "TTFT p90": p90}
         rows += [Row(f"{engine.name}: {what}{kind}", abs(e), "%", bar=bars.get(what)) for what, e in errors.items()]
         details[kind.strip(", ") or "fitted on half of the requests"] = {"model": model.model_dump(), **errors}
@@ -145,8 +146,12 @@ def _facts(result: SimulationResult) -> dict[str, Any]:
 def main() -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator")
     parser.add_argument("--quick", action="store_true", help="shorter runs, and one engine's log")
-    quick: bool = parser.parse_args().quick
-    report_parts("simulator", parts(quick), SystemClock(), ".quick" if quick else "")
+    parser.add_argument("section", nargs="?", choices=SECTIONS, help="only this comparison; it is in no other run")
+    options = parser.parse_args()
+    quick, suffix = options.quick, ".quick" if options.quick else ""
+    if options.section:
+        report_section("simulator", options.section, lambda: SECTIONS[options.section](quick), SystemClock(), suffix)
+    report_parts("simulator", parts(quick), SystemClock(), suffix)
 
 
 if __name__ == "__main__":

@@ -78,32 +78,21 @@ def read(name: str) -> list[LoggedRequest]:
 
 
 class Replay:
-    """The requests of a log at one simulated engine; receives their tokens."""
+    """Requests that were logged, at one simulated engine; receives their tokens."""
 
-    def __init__(self, rows: Sequence[LoggedRequest], engine: LoggedEngine, model: StepTime) -> None:
+    def __init__(self, rows: Sequence[LoggedRequest], spec: EngineSpec) -> None:
         self.events = EventQueue()
         self.first: dict[str, float] = {}
         self.last: dict[str, float] = {}
-        limits = SchedulerLimits(
-            max_model_len=131_072,
-            vocab_size=1 << 31,
-            page_tokens=PAGE_TOKENS,
-            max_seqs=engine.slots,
-            step_tokens=2048,
-        )
-        spec = EngineSpec(
-            FittedClock(model), model, limits, engine.pages, prefix_cache=False, ahead=False, scheduler=VLLM.scheduler
-        )
-        kv = KVLoad(page_tokens=PAGE_TOKENS, total=1, free=1)
         report = LoadReport(
-            worker="vllm",
-            service="log/vllm",
+            worker="logged",
+            service="log/logged",
             revision="r1",
             pool="main",
             state=WorkerState.READY,
             slots=1,
-            kv=kv,
-            step_time=model,
+            kv=KVLoad(page_tokens=1, total=1, free=1),
+            step_time=spec.model,
             max_model_len=1,
         )
         self.engine = SimulatedEngine(spec, self.events, report)
@@ -121,9 +110,23 @@ class Replay:
         self.last[submission.request.id] = self.events.now
 
 
-def predict(rows: Sequence[LoggedRequest], engine: LoggedEngine, model: StepTime) -> list[LoggedRequest]:
+def vllm(engine: LoggedEngine, model: StepTime) -> EngineSpec:
+    """A logged engine, simulated."""
+    limits = SchedulerLimits(
+        max_model_len=131_072,
+        vocab_size=1 << 31,
+        page_tokens=PAGE_TOKENS,
+        max_seqs=engine.slots,
+        step_tokens=2048,
+    )
+    return EngineSpec(
+        FittedClock(model), model, limits, engine.pages, prefix_cache=False, ahead=False, scheduler=VLLM.scheduler
+    )
+
+
+def predict(rows: Sequence[LoggedRequest], spec: EngineSpec) -> list[LoggedRequest]:
     """The same requests with simulated times."""
-    replay = Replay(rows, engine, model)
+    replay = Replay(rows, spec)
     return [
         LoggedRequest(row.at, row.prompt, row.output, replay.first[f"{n}"] - row.at, replay.last[f"{n}"] - row.at)
         for n, row in enumerate(rows)
@@ -135,7 +138,7 @@ def fit(rows: Sequence[LoggedRequest], engine: LoggedEngine, known: Sequence[boo
 
     def loss(logarithms: Sequence[float]) -> float:
         model = _model(logarithms)
-        pairs = [(a, b) for a, b, use in zip(predict(rows, engine, model), rows, known, strict=True) if use]
+        pairs = [(a, b) for a, b, use in zip(predict(rows, vllm(engine, model)), rows, known, strict=True) if use]
         tpot, e2e = (
             _mean([abs(log(a.tpot / b.tpot)) for a, b in pairs]),
             _mean([abs(log(a.e2e / b.e2e)) for a, b in pairs]),

@@ -17,7 +17,7 @@ from pathlib import Path
 from paceline_core.clock import rfc3339
 from paceline_core.config import LEVEL_VARIABLE
 from paceline_core.errors import Unreachable
-from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget
+from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget, StartStage
 from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.replicas import PoolReplica
@@ -158,6 +158,7 @@ class WorkerProcess(Supervised):
             terminating=self.draining,
             created=self._created,
             metrics_port=self._launch.metrics_port,
+            stage=None if self.ready or self.draining else StartStage.LOAD,
         )
 
     async def _leave(self) -> None:

@@ -17,7 +17,7 @@ from random import Random
 
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
-from paceline_core.kube import Endpoint
+from paceline_core.kube import Endpoint, StartStage
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects.naming import STABLE
 from paceline_core.registry.enums import ReplicaState
@@ -31,6 +31,8 @@ EPOCH = datetime(2027, 1, 1, tzinfo=UTC)
 _SHORTEST = 0.3
 """A start takes at least this share of its mean time."""
 REVISION = "r1"
+_POD_STAGES = {"pending": StartStage.SCHEDULE, "schedule": StartStage.SCHEDULE, "pull": StartStage.PULL}
+"""What a pod shows of a start's stages; of the others it shows that its containers run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class SimulatedReplica:
     @property
     def endpoint(self) -> Endpoint:
         ready, created = self.engine is not None, EPOCH + timedelta(seconds=self.ordered)
+        starting = self.state is ReplicaState.STARTING
         return Endpoint(
             self.name,
             self.plan.target.pool,
@@ -116,6 +119,7 @@ class SimulatedReplica:
             ready=ready and not self.draining,
             terminating=self.draining,
             created=rfc3339(created),
+            stage=_POD_STAGES.get(self.stage, StartStage.LOAD) if starting else None,
         )
 
 

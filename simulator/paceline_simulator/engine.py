@@ -5,15 +5,17 @@ the next step is already planned waits one step longer, and one that arrives whi
 only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
 the engine knows its model.
 
-While all running requests decode, steps are leapt over (`engine.scheduling.leap`) and their effects applied when
-something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to compare.
+While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer.
+Their effects are applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes
+every step, to compare.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 from typing import Protocol
 
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
@@ -23,7 +25,7 @@ from paceline_simulator.events import EventQueue
 from paceline_workers.engine.backends.base import StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits
-from paceline_workers.engine.scheduling.leap import Times
+from paceline_workers.engine.scheduling.leap import Leap, Times
 from paceline_workers.engine.step_cycle import PlannedStep, StepCycle
 from paceline_workers.engine.steptime import KnownStepTime
 from paceline_workers.messages import Tokens
@@ -79,14 +81,11 @@ class Submission:
     deadline_s: float = inf
     keys: tuple[tuple[str, int], ...] = ()
     begun: bool = field(default=False, init=False)
+    length: int = field(init=False)
+    """Tokens of the prompt and the whole answer."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Leap:
-    """Rounds ahead: their times, and the end of the step in flight after each."""
-
-    times: list[Times]
-    ends: list[float]
+    def __post_init__(self) -> None:
+        self.length = self.request.prompt_len + self.output_tokens
 
 
 class SimulatedEngine:
@@ -107,7 +106,9 @@ class SimulatedEngine:
         self._collecting: PlannedStep | None = None
         self._inbox: list[Callable[[], object]] = []
         self._outbox: list[Tokens] = []
-        self._leap: _Leap | None = None
+        self._leap: Leap | None = None
+        self._leap_ends: list[float] = []
+        """The end of the step in flight after each round of the leap."""
         self._version = 0
         self._prefixes = PrefixLog()
         self._reader = PrefixReader(self._prefixes)
@@ -123,8 +124,10 @@ class SimulatedEngine:
     @property
     def activity(self) -> tuple[int, int, int]:
         """Equal as long as its load report is the same: counts of steps, of open and of waiting requests."""
-        self.catch_up()
-        return self.scheduler.counters.steps, len(self._submissions), len(self.scheduler.waiting)
+        steps = self.scheduler.counters.steps
+        if self._leap is not None:
+            steps += bisect_right(self._leap.times, self._events.now, key=itemgetter(0))
+        return steps, len(self._submissions), len(self.scheduler.waiting)
 
     def has(self, submission: Submission) -> bool:
         """Whether the submission has not ended."""
@@ -156,13 +159,14 @@ class SimulatedEngine:
 
     def catch_up(self) -> None:
         """Apply the rounds of a leap that are over by now."""
-        if self._leap is None:
+        leap, ends, now = self._leap, self._leap_ends, self._events.now
+        if leap is None:
             return
-        times, ends, now = self._leap.times, self._leap.ends, self._events.now
-        over = bisect_right(times, now, key=lambda pair: pair[1])
+        times = leap.times
+        over = bisect_right(times, now, key=itemgetter(1))
         if over:
             before = self._ends[0] if self._ends else times[0][0]
-            self._cycle.leap(times[:over], WORD, times[over][0] if over < len(times) else None)
+            self._outbox += self._cycle.landed(leap, over)
             self.busy_s += ends[over - 1] - before
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
@@ -171,11 +175,14 @@ class SimulatedEngine:
             self._leap = None
             self._round(times[over][0])
         elif over:
-            self._leap = _Leap(times[over:], ends[over:])
+            self._leap, self._leap_ends = self._cycle.leap(times[over:], WORD, leap.ends), ends[over:]
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
-        self.catch_up()
+        if self._leap is not None and self._events.now < self._leap.times[-1][1]:
+            self._leap.until(self._events.now)  # a report tells nothing else of the rounds
+        else:
+            self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
         core, pool, kv = self.scheduler, self.memory.pool, self._report.kv
         if (kv.free, kv.cached) != (pool.free, pool.cached):
@@ -218,10 +225,9 @@ class SimulatedEngine:
     def _go_on(self) -> None:
         """Between two rounds: leap, begin the next round, or wait until it is due."""
         now = self._events.now
-        if self.spec.leaps and (leap := self._plan_leap()) is not None:
-            self._leap = leap
-            self._at(leap.times[-1][1], self._leapt)
-        elif self._cycle.due(now):
+        if self.spec.leaps and self._plan_leap():
+            return
+        if self._cycle.due(now):
             self._round(now)
         elif self._cycle.wake < inf:
             self._at(max(self._cycle.wake, now), self._go_on_alone)
@@ -253,7 +259,7 @@ class SimulatedEngine:
         if done is None:
             return
         self._collecting = None
-        samples = [self._sample(chunk.request) for chunk in done.plan.chunks if chunk.samples]
+        samples = self._samples([chunk.request for chunk in done.plan.chunks if chunk.samples])
         self._outbox += self._cycle.commit(done, StepResult(samples), now)
         self._cycle.finish(now)
         inbox, self._inbox = self._inbox, []
@@ -262,10 +268,10 @@ class SimulatedEngine:
         self._go_on()
         self._emit()
 
-    def _sample(self, request: Request) -> SampledToken:
-        submission = self._submissions.get(request.id)
-        last = submission is not None and request.produced + 1 >= submission.output_tokens
-        return _END if last else _WORD
+    def _samples(self, requests: Iterable[Request]) -> list[SampledToken]:
+        """The next token of each; one that was aborted meanwhile gets another word."""
+        found = self._submissions.get
+        return [_END if (s := found(r.id)) and len(r.tokens) + 1 >= s.length else _WORD for r in requests]
 
     def _at(self, time: float, action: Callable[[], None]) -> None:
         """The engine has one next event; an earlier one is void."""
@@ -278,11 +284,12 @@ class SimulatedEngine:
 
     def _emit(self) -> None:
         """Hand the frames on; the clients' reactions come after the next step was planned, as over a network."""
+        found = self._submissions.get
         while self._outbox:
             frames, self._outbox = self._outbox, []
             for frame in frames:
-                submission = self._submissions.get(frame.id)
-                if submission is None:
+                submission = found(frame.id)
+                if submission is None or (submission.begun and not frame.finish):
                     continue
                 if frame.ids and not submission.begun:
                     submission.begun = True
@@ -297,13 +304,19 @@ class SimulatedEngine:
 
     # --- leaps
 
-    def _plan_leap(self) -> _Leap | None:
-        cycle, running = self._cycle, self.scheduler.running
-        limit = cycle.leap_limit(_MOST_STEPS)
-        if limit > 1:
-            left = self._submissions
-            limit = min(limit, min([left[r.id].output_tokens - r.produced if r.id in left else 0 for r in running]) - 1)
-        return _Leap(*self._times(limit)) if limit > 1 else None
+    def _plan_leap(self) -> bool:
+        """Leap to the next end of an answer, or as far as the scheduler can; False if it cannot."""
+        running, found = self.scheduler.running, self._submissions
+        limit = self._cycle.leap_limit(_MOST_STEPS)
+        if not limit:
+            return False
+        left = [found[request.id].length - len(request.tokens) for request in running]
+        steps = min(limit, *left)
+        times, self._leap_ends = self._times(steps)
+        last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
+        self._leap = self._cycle.leap(times, WORD, last)
+        self._at(times[-1][1], self._leapt)
+        return True
 
     def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
         """Seconds of a step that only decodes; the shorter way to the same number counts here."""

@@ -15,7 +15,17 @@ from paceline_autoscaler.state import LearnedState, StartSample, State
 from paceline_autoscaler.types import StartKind
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
-from paceline_core.kube import Endpoint, Listed, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef, WatchLost
+from paceline_core.kube import (
+    Endpoint,
+    Listed,
+    ObjectKey,
+    Scale,
+    ScaleTarget,
+    ServiceEndpoints,
+    ServiceRef,
+    StartStage,
+    WatchLost,
+)
 from paceline_core.kube.leader_election import USABLE
 
 WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
@@ -201,7 +211,7 @@ async def test_an_answer_that_comes_after_the_lease_is_followed_by_no_write() ->
 
 def pending(rig: Rig, name: str) -> Endpoint:
     """A Pod that no node takes: it has no address."""
-    return Endpoint(name, *PLACE, "", 8000, ready=False, created=rfc3339(rig.clock.utc()))
+    return Endpoint(name, *PLACE, "", 8000, ready=False, created=rfc3339(rig.clock.utc()), stage=StartStage.SCHEDULE)
 
 
 async def test_a_pending_pod_is_never_dialled_and_named_when_it_is_overdue(rig: Rig) -> None:
@@ -216,7 +226,7 @@ async def test_a_pending_pod_is_never_dialled_and_named_when_it_is_overdue(rig: 
         rig.clock.advance(60)
         await rig.seconds(1, ready=1)
     status, _, message = condition(rig, "CapacityBlocked")
-    assert (status, "chat-main-abc12" in message) == ("True", True)
+    assert (status, "replica chat-main-abc12 has no node after" in message) == ("True", True)
     assert {host for host, talker in rig.talkers.by_host.items() if talker.readers} == {"10.0.0.1:81", "10.1.0.0:9000"}
 
 

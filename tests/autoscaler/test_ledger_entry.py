@@ -3,12 +3,13 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.autoscaler.factories import NOW, demand, goal, observation, view
+from tests.autoscaler.factories import NOW, decide, demand, goal, observation, view
 from tests.autoscaler.ledgers import entry_of
 
 from paceline_autoscaler.output.ledger_entry import (
@@ -21,8 +22,10 @@ from paceline_autoscaler.output.ledger_entry import (
     unpacked,
 )
 from paceline_autoscaler.state import LearnedState, State
-from paceline_autoscaler.types import Observation
+from paceline_autoscaler.types import Observation, RejectedCount, Replica
 from paceline_core.errors import InvalidInput
+from paceline_core.kube import StartStage
+from paceline_core.registry.enums import Direction, ReplicaState
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 CELLS = FLOATS | st.integers(-3, 3) | st.booleans() | st.none() | st.text(max_size=3)
@@ -124,7 +127,14 @@ def test_a_line_that_is_no_entry_is_named_and_the_others_are_read(line: bytes) -
 
 
 @pytest.mark.parametrize(
-    "broken", [{"same": {}, "each": {"a": 1}}, {"same": 1, "each": {}}, {"same": {}, "each": {"a": [1], "b": []}}]
+    "broken",
+    [
+        {"same": {}, "each": {"a": 1}},
+        {"same": 1, "each": {}},
+        {"same": {}, "each": {"a": [1], "b": []}},
+        {"same": {}, "each": {"a": [1]}, "some": {"b": [1]}},
+        {"same": {}, "each": {"a": [1]}, "some": {"b": {"1": 1}}},
+    ],
 )
 def test_columns_that_are_none_are_damage(broken: dict[str, Any]) -> None:
     *records, line = lines_of(entry_of(observation()))
@@ -155,3 +165,58 @@ def test_an_entry_of_many_replicas_names_its_fields_once() -> None:
     sizes = [len(encode(entry_of(seen_by(count)))[1]) for count in (8, 24)]
     assert (sizes[1] - sizes[0]) / 16 < 60
     assert encode(entry_of(seen_by(24)))[1].count(b"queued_tokens") == 1
+
+
+def starts(*stages: StartStage | None) -> Observation:
+    """Twenty ready replicas, and one that starts for each stage; it has a node after the first one."""
+    pool = view(ready=20)
+    replicas = [replace(replica, node="node-1") for replica in pool.replicas]
+    for number, stage in enumerate(stages):
+        node = "" if stage is StartStage.SCHEDULE else "node-1"
+        replicas.append(Replica(f"starting-{number}", ReplicaState.STARTING, 5.0, node, stage))
+    return observation(pools=(replace(pool, desired=len(replicas), replicas=tuple(replicas)),))
+
+
+def test_a_field_that_few_replicas_have_is_written_for_these_alone() -> None:
+    entry = entry_of(starts(StartStage.SCHEDULE, StartStage.PULL, StartStage.PULL, StartStage.LOAD))
+    line = encode(entry)[1]
+    assert line.count(b"age_s") == line.count(b'"stage"') == 1
+    assert line.count(b'"pull"') == 2
+    assert decoded(lines_of(entry)) == [entry]
+
+
+def test_the_stages_of_starts_lengthen_an_entry_by_less_than_a_twentieth() -> None:
+    without, with_stages = (len(encode(entry_of(starts(*[stage] * 4)))[1]) for stage in (None, StartStage.LOAD))
+    assert without < with_stages < 1.05 * without
+
+
+def test_the_ledger_of_an_earlier_release_is_read_and_decides_again() -> None:
+    """A burst on real processes, recorded when rejected numbers of replicas were sentences."""
+    found = decoded((Path(__file__).parent / "ledger_0_1.jsonl").read_bytes().splitlines())
+    entries = [entry for entry in found if isinstance(entry, LedgerEntry)]
+    assert len(entries) == len(found) == 14
+    assert [entry.decision.direction for entry in entries].count(Direction.UP) == 3
+    assert all(decide(entry.observation, entry.state)[0].sentence for entry in entries)
+    assert [rejected.sentence for entry in entries for rejected in entry.decision.rejected][:3] == [
+        "1: 0.13 replica-s/s too little to catch up in 35 s",
+        "2: 0.22 replica-s/s too little to catch up in 35 s",
+        "2: peak 1.75 of the last 50 s would not fit capacity 1.70",
+    ]
+
+
+def test_a_rejected_hold_of_an_earlier_release_is_the_number_that_was_ordered() -> None:
+    *records, line = lines_of(entry_of(observation(pools=(view(ready=3),))))
+    document = json.loads(line)
+    document["decision"]["rejected"] = ["hold: the error budget burns"]
+    (entry,) = decoded([*records, json.dumps(document).encode()])
+    assert isinstance(entry, LedgerEntry)
+    assert entry.decision.rejected == (RejectedCount(3, None, "the error budget burns"),)
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    entry = entry_of(observation())
+    *records, line = lines_of(entry)
+    document = json.loads(line)
+    for part in (document["observation"], document["observation"]["pools"][0], document["decision"]):
+        part["later"] = {"a": [1.0]}
+    assert decoded([*records, json.dumps(document).encode()]) == [entry]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, goal, observation
 from tests.autoscaler.ledgers import VOLUME, entries_in, entry_of
@@ -129,6 +129,7 @@ def test_files_of_services_that_were_deleted_before_the_start_are_removed_and_no
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(8, 40))
+@example([0] * 7 + [1] * 6 + [2, 3], 8)  # current files alone leave new services no room
 def test_all_files_together_are_bounded_and_every_service_keeps_its_newest_entry(
     tmp_path_factory: pytest.TempPathFactory, services: list[int], room: int
 ) -> None:

@@ -31,7 +31,7 @@ def test_an_entry_explains_itself_in_a_few_lines() -> None:
     )
     assert [line.strip() for line in rest] == [
         "reason demand, limit none",
-        "not 4: 0.60 replica-s/s too little to catch up in 35 s",
+        "not 4 for $16.00 an hour: 0.60 replica-s/s too little to catch up in 35 s",
         "missing: gateways",
     ]
 

@@ -36,7 +36,7 @@ def test_another_pool_is_read(cache: ScaleCache) -> None:
     assert not cache.usable((*POOLS, "big"), 1.0)
 
 
-def test_replicas_that_contradict_the_scale_cause_one_read(cache: ScaleCache) -> None:
+def test_replicas_that_newly_contradict_the_scale_cause_one_read_at_once(cache: ScaleCache) -> None:
     reads = 0
     for main in (3, 5, 5, 5, 3, 5, 3, 2, 2, 3):
         cache.on_existing({"main": main, "spot": 1})
@@ -44,6 +44,22 @@ def test_replicas_that_contradict_the_scale_cause_one_read(cache: ScaleCache) ->
             cache.on_read(scales(3), 1.0)
             reads += 1
     assert reads == 3
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_while_they_contradict_it_the_scale_is_read_again_ever_more_seldom(cache: ScaleCache, written: bool) -> None:
+    """As after an edit that was made before a pass saw the replicas of our own write."""
+    if written:
+        cache.on_write("main", Scale(2, "2"))
+    existing, reads = 3 if written else 5, []
+    for second in range(1, 200):
+        cache.on_existing({"main": existing, "spot": 1})
+        if not cache.usable(POOLS, second):
+            cache.on_read(scales(2 if written else 3), second)
+            reads.append(second)
+    assert reads == ([5, 15, 35, 75, 135, 195] if written else [1, 6, 16, 36, 76, 136, 196])
+    cache.on_existing({"main": 2 if written else 3, "spot": 1})
+    assert cache.usable(POOLS, 230.0)
 
 
 def test_a_read_that_differs_is_an_edit_of_its_pool(cache: ScaleCache) -> None:

@@ -41,7 +41,9 @@ def test_a_step_is_ordered_at_once_and_reported_with_numbers() -> None:
     decision = decided(observation(demand=demand(3.0)))
     assert (decision.direction, decision.reason) == (Direction.UP, ScaleReason.DEMAND)
     assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 55 s need 5; 1 ready")
-    assert decision.rejected[0].startswith("4: ")
+    (rejected,) = decision.rejected
+    assert (rejected.replicas, rejected.dollars_per_hour) == (4, 16.0)
+    assert rejected.sentence == "4 for $16.00 an hour: 0.60 replica-s/s too little to catch up in 35 s"
 
 
 def test_what_is_already_starting_is_not_ordered_again() -> None:
@@ -103,7 +105,8 @@ def test_a_peak_within_the_round_trip_keeps_its_replicas() -> None:
     _, state = decide(observation(demand=busy, pools=pools, now=NOW - 30), state)
     decision = decided(observation(demand=calm, pools=pools), state)
     assert decision.direction is Direction.HOLD
-    assert "peak 2.40" in decision.rejected[0]
+    assert "peak 2.40" in decision.rejected[0].why
+    assert (decision.rejected[0].replicas, decision.rejected[0].dollars_per_hour) == (2, 8.0)
 
 
 def test_the_last_replica_stays_however_idle_it_is() -> None:
@@ -179,14 +182,53 @@ def beside(other: ClassSignals, ready: int = 2) -> Observation:
 
 def test_work_without_a_promise_buys_nothing_while_idle_capacity_meets_its_deadline() -> None:
     flood = offline(queued=3000, oldest_s=10.0, left_s=3590.0, rate=5.0)
-    assert decided(beside(flood)).replicas == 2
+    decision = decided(beside(flood))
+    assert (decision.replicas, decision.deferred) == (2, (RequestClass.OFFLINE,))
 
 
 def test_work_without_a_promise_buys_what_its_deadline_needs() -> None:
     lump = offline(queued=3000, oldest_s=3400.0, left_s=200.0)
-    assert decided(beside(lump)).replicas == 3  # 0.5 + 300 replica-s in 200 s
+    decision = decided(beside(lump))
+    assert (decision.replicas, decision.deferred) == (3, ())  # 0.5 + 300 replica-s in 200 s
     steady = offline(queued=3600, oldest_s=3600.0, left_s=1.0, rate=0.1)
     assert decided(beside(steady)).replicas == 2  # what arrived evenly leaves evenly
+
+
+def test_of_two_classes_without_a_promise_only_the_one_that_buys_nothing_is_deferred() -> None:
+    lump = offline(queued=3000, oldest_s=3400.0, left_s=200.0)
+    patient = replace(offline(queued=30, oldest_s=0.0, left_s=3600.0), name=RequestClass.BATCH)
+    seen = beside(lump)
+    demanded = replace(seen.demand, classes=(*seen.demand.classes, patient))
+    assert decided(replace(seen, demand=demanded)).deferred == (RequestClass.BATCH,)
+
+
+def test_nothing_is_deferred_without_queued_requests_or_by_policies_that_count_every_request() -> None:
+    flood = offline(queued=3000, oldest_s=10.0, left_s=3590.0)
+    assert decided(beside(replace(flood, queued=0, queued_tokens=0))).deferred == ()
+    seen = beside(flood)
+    assert decided(replace(seen, goal=replace(seen.goal, policy="queue"))).deferred == ()
+
+
+def test_a_class_whose_request_starts_the_first_replica_is_not_deferred() -> None:
+    state = seasoned(observation())
+    flood = offline(queued=30, oldest_s=10.0, left_s=3590.0)
+    asleep = observation(goal=goal(pools=(pool(min=0),)), pools=(PoolStatus("main", 0),))
+    decision = decided(replace(asleep, demand=replace(asleep.demand, classes=(flood,))), state)
+    assert (decision.reason, decision.deferred) == (ScaleReason.SCALE_FROM_ZERO, ())
+
+
+def test_what_a_rejected_number_costs_includes_the_other_roles() -> None:
+    step = STEP.model_copy(update={"base": 0.064})
+    pools = (pool(name="prefill", role="prefill"), pool(name="decode", role="decode", dollars_per_hour=1.5))
+    views = tuple(view(name=name, loads=(load("ready-0", step_time=step),)) for name in ("prefill", "decode"))
+    wanted = goal(pools=pools, step_tokens=1_000_000)
+    (rejected,) = decided(observation(goal=wanted, demand=demand(1.2), pools=views)).rejected
+    assert (rejected.replicas, rejected.dollars_per_hour) == (2, 5.5)
+
+
+def test_without_a_price_a_rejected_number_has_no_cost() -> None:
+    free = goal(pools=(pool(dollars_per_hour=0.0),))
+    assert decided(observation(goal=free, demand=demand(3.0))).rejected[0].sentence.startswith("4: ")
 
 
 def test_work_without_a_promise_keeps_no_replica_once_its_deadline_is_far() -> None:

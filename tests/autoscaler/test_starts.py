@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, goal, observation, pool
@@ -10,6 +11,7 @@ from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.model.starts import PendingStart, blocked_pools, pending_starts, start_s
 from paceline_autoscaler.state import LearnedState, StartSample, State
 from paceline_autoscaler.types import PoolStatus, Replica, StartKind
+from paceline_core.kube import StartStage
 from paceline_core.registry.enums import ReplicaState
 
 READY, STARTING = ReplicaState.READY, ReplicaState.STARTING
@@ -115,6 +117,23 @@ def test_a_start_is_absent_after_twice_its_usual_time_and_blocks_its_pool() -> N
     (block,) = blocked_pools(stuck(40.5), NOW + 40.5).values()
     assert (block.pool, block.until, block.tries) == ("main", NOW + 100.5, 1)
     assert block.why == "replica b is not ready after 40s"
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        ([StartStage.SCHEDULE], "replica s0 has no node after 40s"),
+        ([StartStage.PULL], "replica s0 has no running container after 40s"),
+        ([StartStage.LOAD, StartStage.LOAD], "replicas s0, s1 run but are not ready after 40s"),
+        ([StartStage.SCHEDULE, StartStage.LOAD], "replicas s0, s1 are not ready after 40s"),
+        ([None], "replica s0 is not ready after 40s"),
+    ],
+)
+def test_a_block_says_where_the_starts_hang(stages: list[StartStage | None], why: str) -> None:
+    rows = tuple(Replica(f"s{n}", STARTING, 50.0, stage=stage) for n, stage in enumerate(stages))
+    seen = observation(pools=(PoolStatus("main", len(rows), rows),))
+    (block,) = learn(seen, State()).learned.blocked
+    assert block.why == why
 
 
 def test_tries_of_a_blocked_pool_are_twice_as_far_apart_each_time_up_to_ten_minutes() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import harness
-from benchmarks.harness import Bar, Measured, Row, document, median_row, report_parts
+from benchmarks.harness import Bar, Measured, Row, document, median_row, report_parts, report_section
 
 from paceline_core.clock import SystemClock
 
@@ -66,3 +66,21 @@ def test_each_part_is_written_as_soon_as_it_is_over(tmp_path: Path, monkeypatch:
     assert ended.value.code == 1
     data = json.loads(written.read_text())
     assert ([row["name"] for row in data["rows"]], data["details"]) == (["a", "b"], {"parts": 2})
+
+
+def test_a_section_and_the_whole_area_keep_each_others_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    written = tmp_path / "some.json"
+
+    def whole(value: float) -> None:
+        with pytest.raises(SystemExit):
+            report_parts("some", iter([([Row("a", value, "s")], {})]), SystemClock())
+
+    whole(1)
+    with pytest.raises(SystemExit) as ended:
+        report_section("some", "apart", lambda: ([Row("b", 2, "s", bar=Bar(1))], {"found": 2}), SystemClock())
+    assert ended.value.code == 1
+    whole(3)
+    data = json.loads(written.read_text())
+    assert [row["value"] for row in data["rows"]] == [3]
+    assert (data["apart"]["rows"][0]["value"], data["apart"]["details"]) == (2, {"found": 2})

@@ -1,7 +1,7 @@
 """The search that fits logs finds a minimum, and a log that the simulator wrote is predicted exactly."""
 
 import pytest
-from benchmarks.simulator.calibration import LoggedEngine, LoggedRequest, minimize, predict
+from benchmarks.simulator.calibration import LoggedEngine, LoggedRequest, minimize, predict, vllm
 
 from paceline_core.wire import StepTime
 
@@ -16,8 +16,8 @@ def test_the_search_finds_the_minimum_of_a_bowl() -> None:
 
 def test_requests_wait_for_slots_and_pages_in_the_order_of_arrival() -> None:
     rows = [LoggedRequest(0.01 * number, 100, 30, 1.0, 2.0) for number in range(24)]
-    found = predict(rows, ENGINE, MODEL)
+    found = predict(rows, vllm(ENGINE, MODEL))
     assert [row.ttft + row.at for row in found] == sorted(row.ttft + row.at for row in found)
     assert found[0].ttft == pytest.approx(MODEL.seconds(prefill_tokens=100, sequences=0, kv_tokens=0, context=50.5))
     assert found[-1].ttft > found[0].e2e
-    assert predict(found, ENGINE, MODEL) == found
+    assert predict(found, vllm(ENGINE, MODEL)) == found

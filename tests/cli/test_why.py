@@ -109,6 +109,29 @@ def test_entries_of_several_autoscalers_are_merged_by_time(cluster: ApiServer, w
     assert [line.split()[-1] for line in why("--limit", "2").splitlines()[1:3]] == ["3→4", "4→5"]
 
 
+def test_what_was_rejected_and_deferred_and_the_forecast_are_shown_below_the_decision(
+    cluster: ApiServer, why: Callable[..., str]
+) -> None:
+    older, newer = entry(10, "1→2"), entry(20, "2→3")
+    older["decision"]["rejected"] = ["1: too few"]
+    newer["decision"] |= {
+        "rejected": [
+            {"replicas": 2, "dollars_per_hour": 8.0, "why": "too few"},
+            {"replicas": 2, "dollars_per_hour": None, "why": "no price was noted"},
+        ],
+        "deferred": ["batch", "offline"],
+        "reading": {"demand": 2.1, "forecast": {"after_s": 55.0, "p50": 2.5, "p90": 3.125}},
+    }
+    cluster.answers = {"one": [newer, older]}
+    assert [line.strip() for line in why().splitlines() if line.startswith(" ")] == [
+        "not 1: too few",
+        "not 2 for $8.00 an hour: too few",
+        "not 2: no price was noted",
+        "deferred: batch, offline",
+        "demand in 55 s: p50 2.50, p90 3.12 replica-s/s",
+    ]
+
+
 def test_autoscalers_that_share_a_volume_have_each_entry_once(cluster: ApiServer, why: Callable[..., str]) -> None:
     cluster.answers = {"one": [entry(20, "2→3"), entry(10, "1→2")], "two": [entry(10, "1→2")]}
     assert len(json.loads(why("-o", "json"))["decisions"]) == 2

@@ -1,7 +1,7 @@
 """A leap is equal to as many steps in every field: requests, pages, prefix keys, counters and shares."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,12 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
-from paceline_workers.engine.scheduling.leap import leap, leap_limit
+from paceline_workers.engine.scheduling.leap import Leap, leap_limit
+from paceline_workers.messages import Tokens
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
 WORD, LEAPS, AFTER = 2, 40, 12
+END = SampledToken(7, ended=True)
 Prompt = tuple[list[int], int, RequestClass, str]
 """Letters, one page each; output tokens; class; tenant's salt."""
 
@@ -60,24 +62,35 @@ class Run:
     def flying(self) -> StepPlan | None:
         return self.in_flight[0] if self.in_flight else None
 
-    def step(self) -> None:
+    def step(self, ends: Iterable[str] = ()) -> list[Tokens]:
+        """One step; returns the frames of the requests that its commit `ends`."""
         planned, committed = self.times()
         plan = self.core.step(planned)
+        frames: list[Tokens] = []
         if plan.chunks:
             self.in_flight.append(plan)
         if self.in_flight and not (plan.chunks and self.ahead and len(self.in_flight) == 1):
             done = self.in_flight.popleft()
-            self.core.commit(done, [SampledToken(WORD) for chunk in done.chunks if chunk.samples], committed)
+            sampled = [chunk.request.id for chunk in done.chunks if chunk.samples]
+            frames = self.core.commit(
+                done, [END if name in ends else SampledToken(WORD) for name in sampled], committed
+            )
         self.now += 1.0
+        return [frame for frame in frames if frame.finish]
 
     def times(self) -> tuple[float, float]:
         return self.now + 0.25, self.now + 0.75
 
-    def leap(self, steps: int) -> None:
+    def ahead_of(self, steps: int, ends: Iterable[str] = ()) -> Leap:
         times = [(self.now + step + 0.25, self.now + step + 0.75) for step in range(steps)]
-        plan = leap(self.core, self.flying, times, WORD)
+        last = {request: END for request in self.core.running if request.id in ends}
+        return Leap(self.core, self.flying, times, WORD, last)
+
+    def leap(self, steps: int, ends: Iterable[str] = ()) -> list[Tokens]:
+        plan, frames = self.ahead_of(steps, ends).take(steps)
         self.in_flight = deque([] if plan is None else [plan])
         self.now += steps
+        return frames
 
     def until_it_leaps(self) -> int:
         """Step until a leap is possible; how far it reaches, 0 if it never is."""
@@ -125,25 +138,46 @@ RECOMPUTED: list[Prompt] = [
 """A preempted request computes several pages again, in the step in flight when all others decode."""
 
 
-@given(PROMPTS, PLACES, st.booleans(), st.integers(1, LEAPS))
-@example(RECOMPUTED, {"budget": 20, "model": MODEL, "pages": 18}, True, 14)
+@given(PROMPTS, PLACES, st.booleans(), st.integers(1, LEAPS), st.sets(st.sampled_from([f"r{n}" for n in range(6)])))
+@example(RECOMPUTED, {"budget": 20, "model": MODEL, "pages": 18}, True, 14, set())
 def test_a_leap_is_equal_to_its_steps_in_the_whole_state(
-    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int
+    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, ends: set[str]
 ) -> None:
     leaping, stepping = (Run(prompts, place, ahead=ahead) for _ in range(2))
     for _ in range(3):
         steps = min(leaping.until_it_leaps(), most)
         assert min(stepping.until_it_leaps(), most) == steps
-        if steps:
-            leaping.leap(steps)
-        for _ in range(steps):
-            stepping.step()
+        frames = leaping.leap(steps, ends) if steps else []
+        assert [frame for step in range(steps) for frame in stepping.step(ends if step == steps - 1 else ())] == frames
         assert state(leaping) == state(stepping)
         leaping.core.memory.check([request.pages for request in leaping.core.running])
     for _ in range(AFTER):
         leaping.step()
         stepping.step()
     assert state(leaping) == state(stepping)
+
+
+@given(PROMPTS, PLACES, st.booleans(), st.integers(0, LEAPS), st.floats(0.0, 0.7))
+def test_the_memory_is_up_to_date_in_the_middle_of_a_leap(
+    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, part: float
+) -> None:
+    leaping, stepping = (Run(prompts, place, ahead=ahead) for _ in range(2))
+    steps = leaping.until_it_leaps()
+    stepping.until_it_leaps()
+    if steps > 1:
+        leap, over = leaping.ahead_of(steps), min(most, steps - 1)
+        leap.until(leaping.now + over + part)  # with the next step planned or not
+        for _ in range(over):
+            stepping.step()
+        if part >= 0.25:
+            stepping.core.step(stepping.times()[0])
+        assert books(leaping) == books(stepping)
+
+
+def books(run: Run) -> Any:
+    memory, keys = run.core.memory, run.core.memory.keys
+    pages = {request.id: request.pages for request in run.core.running}
+    return pages, memory.pool.free, memory.pool.cached, memory.pool.evicted, keys.changes(), run.core.queued_tokens()
 
 
 def decoding(ahead: bool = False, **place: Any) -> Run:

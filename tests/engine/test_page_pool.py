@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_workers.engine.kv_cache.page_pool import PagePool
-from paceline_workers.engine.kv_cache.prefix_keys import chain, extend, root
+from paceline_workers.engine.kv_cache.prefix_keys import chain, extend, pack, root
 
 
 def digests(*names: str) -> list[bytes]:
@@ -149,4 +149,4 @@ def test_pages_are_named_alike_however_they_come() -> None:
 
 
 def test_digests_differ_between_salts() -> None:
-    assert chain(root("a"), [1, 2]) != chain(root("b"), [1, 2])
+    assert chain(root("a"), pack([1, 2])) != chain(root("b"), pack([1, 2]))

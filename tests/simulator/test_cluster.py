@@ -7,6 +7,7 @@ import pytest
 from tests.simulator.engines import Client, pool_plan, submission
 
 from paceline_core.errors import InvalidInput
+from paceline_core.kube import StartStage
 from paceline_simulator.cluster import PoolPlan, SimulatedCluster, SimulatedReplica, StartTimes
 from paceline_simulator.events import EventQueue
 
@@ -38,12 +39,14 @@ def exact(lead_s: float = 20.0, **fields: Any) -> PoolPlan:
 def test_a_start_passes_its_stages_and_serves_at_its_end() -> None:
     run = Run(exact(20.0))
     run.scale(1)
-    seen = []
+    seen, shown = [], []
     for at in (0.5, 3.0, 10.0, 18.0, 20.0):
         run.events.run(until=at)
         seen += run.states()
+        shown += [endpoint.stage for endpoint in run.cluster.endpoints("default/chat")]
     names = ["schedule", "pull", "load", "warm"]
     assert seen == [*(f"{name} starting" for name in names), "ready ready"]
+    assert shown == [StartStage.SCHEDULE, StartStage.PULL, StartStage.LOAD, StartStage.LOAD, None]
     assert [endpoint.ready for endpoint in run.cluster.endpoints("default/chat")] == [True]
     assert list(run.cluster.engines) == ["chat-main-0"]
     assert run.changes[-1] == (20.0, "default/chat")
@@ -66,6 +69,7 @@ def test_replicas_without_room_on_the_nodes_are_pending_unpaid_and_take_the_next
     run.scale(3)
     run.events.run(until=50.0)
     assert run.states() == ["ready ready", "ready ready", "pending starting"]
+    assert run.cluster.endpoints("default/chat")[2].stage is StartStage.SCHEDULE
     assert run.cluster.gpu_seconds(run.target) == 100.0
     run.cluster.replicas[0].engine.stop()  # type: ignore[union-attr]
     run.cluster._take_away(run.cluster.replicas[0])

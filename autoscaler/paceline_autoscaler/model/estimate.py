@@ -9,13 +9,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from math import fsum
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
+from paceline_autoscaler.model.forecast import demand_forecast
 from paceline_autoscaler.model.history import drain_s
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.state import Knowledge, LearnedState, Staffing
 from paceline_autoscaler.types import (
     ClassSignals,
+    DemandForecast,
     MissingSignal,
     Observation,
     PoolSpec,
@@ -24,7 +27,7 @@ from paceline_autoscaler.types import (
     ScalingSpec,
     SloCounts,
 )
-from paceline_core.registry.enums import QueryResult
+from paceline_core.registry.enums import QueryResult, RequestClass
 
 CLEAR_MARGIN_S = 15.0
 SILENCE_LIMIT_S = 600.0
@@ -59,8 +62,8 @@ class PoolEstimate:
 class RoleEstimate:
     """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time.
 
-    `demand` is the work rate of the classes with a target, `backlog` the waiting work to do within the horizon, and
-    `urgent` its part that has a target.
+    `demand` is the work rate of the classes with a target, `backlog` the waiting work to do within the horizon,
+    `urgent` its part that has a target, and `due` the part of each class without one that has queued requests.
     """
 
     role: Role
@@ -71,6 +74,7 @@ class RoleEstimate:
     urgent: float
     burn: float | None
     staffing: Staffing
+    due: tuple[tuple[RequestClass, float], ...] = ()
 
     @property
     def desired(self) -> int:
@@ -93,7 +97,7 @@ class RoleEstimate:
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
         """Work rate that these many replicas can take on within the SLO."""
         share = usable(sum(counts.values()), self.staffing) * derate
-        return share * sum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
+        return share * fsum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
         return {pool.spec.name: pool.status.desired for pool in self.pools}
@@ -104,6 +108,7 @@ class WorkEstimate:
     """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request.
 
     `unreported`: the pools of which a ready replica reports no load, and has done so lately, or none does.
+    `forecast`: demand at the end of the horizon.
     """
 
     observation: Observation
@@ -115,6 +120,7 @@ class WorkEstimate:
     burn: float | None
     start_s: float
     drain_s: float
+    forecast: DemandForecast | None = None
 
     @property
     def spec(self) -> ScalingSpec:
@@ -154,6 +160,7 @@ def order_start_s(pools: tuple[PoolEstimate, ...]) -> float:
 def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge) -> WorkEstimate:
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
     groups = tuple(_role_estimate(observation, state, role, knowledge.staffing) for role in roles)
+    start = max(group.start_s for group in groups)
     return WorkEstimate(
         observation=observation,
         groups=groups,
@@ -162,8 +169,9 @@ def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge
         backlogged=_backlogged(observation, groups),
         idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
         burn=worst_burn(observation, None),
-        start_s=max(group.start_s for group in groups),
+        start_s=start,
         drain_s=drain_s(observation.goal, state),
+        forecast=demand_forecast(knowledge.paths, observation.now, start + clear_s(start)),
     )
 
 
@@ -230,7 +238,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
     prices = _prices(observation.goal, specs, state, mix, role)
-    promised, deferred = _by_promise(observation)
+    promised, others = _by_promise(observation)
     costs = {pool.name: prices[pool.name].of(1, mix.prompt_tokens, mix.output_tokens) for pool in specs}
     specs.sort(key=lambda pool: (pool.dollars_per_hour * costs[pool.name], costs[pool.name], pool.name))
     reference = specs[0].name
@@ -248,16 +256,19 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     horizon_s = start + clear_s(start)
     urgent = _queued(observation, promised, prices[reference], state, horizon_s)
     urgent += _in_workers(pools, prices, mix)
-    due = sum(_due(cls, prices[reference], state, horizon_s) for cls in deferred)
+    due = tuple(
+        (cls.name, _due(cls, prices[reference], state, horizon_s)) for cls in others if max(cls.queued, cls.held)
+    )
     return RoleEstimate(
         role=role,
         pools=pools,
         speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
         demand=work_rate(promised, prices[reference], state.output_tokens),
-        backlog=urgent + due,
+        backlog=urgent + fsum(work for _, work in due),
         urgent=urgent,
         burn=worst_burn(observation, role),
         staffing=staffing,
+        due=due,
     )
 
 
@@ -337,7 +348,7 @@ def _queued_work(cls: ClassSignals, unit: TokenCost, state: LearnedState) -> flo
 
 def _in_workers(pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix) -> float:
     """Replica-seconds that wait in workers; their reports do not tell classes with a target from others."""
-    return sum(
+    return fsum(
         prices[pool.spec.name].of(load.waiting, load.queued_tokens, mix.output_tokens) / pool.ratio
         for pool in pools
         for load in pool.status.loads

@@ -6,6 +6,7 @@ unreachable API server) conclusions that need continuous data are discarded.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import fsum
 
 from paceline_autoscaler.model.capacity import speed_of
 from paceline_autoscaler.model.starts import (
@@ -161,4 +162,4 @@ def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> floa
     ]
     if not samples:
         return known
-    return sum(tokens * weight for tokens, weight in samples) / sum(weight for _, weight in samples)
+    return fsum(tokens * weight for tokens, weight in samples) / fsum(weight for _, weight in samples)

@@ -141,4 +141,4 @@ def _replica(endpoint: Endpoint, now: float) -> Replica:
     if endpoint.terminating:
         state = ReplicaState.DRAINING
     created = now if endpoint.created is None else datetime.fromisoformat(endpoint.created).timestamp()
-    return Replica(endpoint.name, state, max(now - created, 0.0), endpoint.node)
+    return Replica(endpoint.name, state, max(now - created, 0.0), endpoint.node, endpoint.stage)

@@ -11,12 +11,13 @@ ends the block.
 Hole: if more than 40 replicas start at once the rest is not followed, and is expected as if it had just been ordered.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
 
+from paceline_autoscaler.model.series import quantile
 from paceline_autoscaler.state import BlockedPool, KnownNode, LearnedState, StartSample
 from paceline_autoscaler.types import Observation, PoolStatus, Replica, ScalingSpec, StartKind
+from paceline_core.kube import StartStage
 from paceline_core.registry.enums import ReplicaState
 from paceline_core.units import counted, duration
 
@@ -32,6 +33,13 @@ BACKOFF_S = 60.0
 MAX_BACKOFF_S = 600.0
 FORGET_S = 3600.0
 """Failed tries are forgotten this long after the last one."""
+_NOT_READY: Mapping[StartStage | None, tuple[str, str]] = {
+    StartStage.SCHEDULE: ("has no node", "have no node"),
+    StartStage.PULL: ("has no running container", "have no running container"),
+    StartStage.LOAD: ("runs but is not ready", "run but are not ready"),
+    None: ("is not ready", "are not ready"),
+}
+"""What one start and what several lack, by the stage that all of them are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class PendingStart:
     name: str
     age_s: float
     usual_s: float
+    stage: StartStage | None = None
 
     @property
     def eta_s(self) -> float:
@@ -78,7 +87,7 @@ def pending_starts(spec: ScalingSpec, state: LearnedState, status: PoolStatus, n
         if replica.state is ReplicaState.STARTING:
             began = since.get(replica.name, now)
             usual_s = start_s(spec, state, status.name, _kind(state, status.name, replica, began))
-            found.append(PendingStart(replica.name, now - began, usual_s))
+            found.append(PendingStart(replica.name, now - began, usual_s, replica.stage))
     awaited = [ordered for pool, ordered in state.awaited if pool == status.name]
     usual_s = start_s(spec, state, status.name)
     found += [PendingStart("", now - ordered, usual_s) for ordered in awaited]
@@ -188,15 +197,18 @@ def _blocks(observation: Observation, state: LearnedState, ready: set[str]) -> I
 
 def _why(absent: list[PendingStart]) -> str:
     limit = duration(float(round(absent[0].limit_s)))
-    names = [start.name for start in absent if start.name]
+    created = [start for start in absent if start.name]
+    names = [start.name for start in created]
     if not names:
         return f"{counted(len(absent), 'ordered replica')} not created within {limit}"
+    stages = {start.stage for start in created}
+    one, several = _NOT_READY[created[0].stage if len(stages) == 1 else None]
+    if len(names) == 1:
+        return f"replica {names[0]} {one} after {limit}"
     more = " and others" if len(names) > 3 else ""
-    subject = f"replica {names[0]} is" if len(names) == 1 else f"replicas {', '.join(names[:3])}{more} are"
-    return f"{subject} not ready after {limit}"
+    return f"replicas {', '.join(names[:3])}{more} {several} after {limit}"
 
 
 def upper_quartile(values: Iterable[float]) -> float:
-    """The value at three quarters of the sorted ones, of which there is at least one."""
-    ordered = sorted(values)
-    return ordered[ceil(0.75 * len(ordered)) - 1]
+    """The value that three quarters of them do not exceed; there is at least one."""
+    return quantile(values, 0.75)

@@ -5,12 +5,15 @@ the decision can be computed again. Inputs that many entries have in common, the
 records of their own: a kind, a content and the content's digest. A file has each record once, before the first entry
 that refers to it.
 
-Entries are short: fields with their default are left out, and four or more objects with the same fields are written as
-columns, `{"same": {"slots": 64}, "each": {"worker": [...], "running": [...]}}`. Floats are read back bit for bit.
+Entries are short: fields with their default are left out, and four or more objects are written as columns,
+`{"same": {"slots": 64}, "each": {"worker": [...], "running": [...]}}`; a field that only some of them have is in
+`"some": {"stage": {"3": "pull"}}`, by the number of the object. Floats are read back bit for bit.
+
+Entries of earlier releases are read: fields that they lack have their default, and what is now data may be a sentence.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -20,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from paceline_autoscaler.policies import dump_state, load_state
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, Observation
+from paceline_autoscaler.types import Decision, Observation, PoolDecision
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 
@@ -73,6 +76,7 @@ Records = dict[tuple[str, str], Mapping[str, Any]]
 _ENTRY = TypeAdapter(LedgerEntry)
 _RECORD = TypeAdapter(LedgerRecord)
 _DECISION = TypeAdapter(Decision)
+_POOLS = TypeAdapter(tuple[PoolDecision, ...])
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
@@ -119,7 +123,24 @@ def decode_entry(line: bytes, records: Records) -> LedgerEntry:
     spec, knowledge = (_referred(document, kind, records) for kind in ("spec", "knowledge"))
     document = unpacked(document)
     document["observation"]["goal"] = spec
+    if isinstance(decision := document.get("decision"), dict):
+        document["decision"] = _with_counts(decision)
     return _ENTRY.validate_python({**document, "knowledge": knowledge})
+
+
+def _with_counts(decision: dict[str, Any]) -> dict[str, Any]:
+    """The decision with `rejected` as data; an earlier release wrote `4: why` or `hold: why`. Raises ValueError."""
+    rejected = decision.get("rejected")
+    if not isinstance(rejected, list) or not any(isinstance(each, str) for each in rejected):
+        return decision
+    current = sum(pool.current for pool in _POOLS.validate_python(decision.get("pools")))
+    counts = [_count(text, current) if isinstance(text, str) else text for text in rejected]
+    return {**decision, "rejected": counts}
+
+
+def _count(text: str, current: int) -> dict[str, Any]:
+    number, _, why = text.partition(": ")
+    return {"replicas": int(number) if number.isdecimal() else current, "dollars_per_hour": None, "why": why}
 
 
 def _referred(document: dict[str, Any], kind: str, records: Records) -> Mapping[str, Any]:
@@ -146,13 +167,17 @@ def packed(value: Any) -> Any:
         return {name: packed(part) for name, part in value.items()}
     if not isinstance(value, list):
         return value
-    if len(value) < MIN_ROWS or not all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value):
+    if len(value) < MIN_ROWS or not all(isinstance(row, dict) for row in value):
         return [packed(row) for row in value]
-    columns = {name: [row[name] for row in value] for name in value[0]}
+    columns = {name: [row[name] for row in value] for name in value[0] if all(name in row for row in value)}
     # repr tells 0 from 0.0 and -0.0
     same = {name: column[0] for name, column in columns.items() if len({repr(cell) for cell in column}) == 1}
     each = {name: packed(column) for name, column in columns.items() if name not in same}
-    return {"same": same, "each": each} if each else [packed(row) for row in value]
+    if not each:
+        return [packed(row) for row in value]
+    names = dict.fromkeys(name for row in value for name in row if name not in columns)
+    some = {name: {str(n): packed(row[name]) for n, row in enumerate(value) if name in row} for name in names}
+    return {"same": same, "each": each} | ({"some": some} if some else {})
 
 
 def unpacked(value: Any) -> Any:
@@ -162,12 +187,22 @@ def unpacked(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     parts = {name: unpacked(part) for name, part in value.items()}
-    if parts.keys() != {"same", "each"}:
+    if not {"same", "each"} <= parts.keys() <= {"same", "each", "some"}:
         return parts
-    same, each = parts["same"], parts["each"]
-    if not (isinstance(same, dict) and isinstance(each, dict) and all(isinstance(each[name], list) for name in each)):
+    same, each, some = parts["same"], parts["each"], parts.get("some", {})
+    if not (_all(dict, [same, each, some]) and _all(list, each.values()) and _all(dict, some.values())):
         raise ValueError("it has columns that are no lists")
-    return [{**same, **dict(zip(each, row, strict=True))} for row in zip(*each.values(), strict=True)]
+    rows = [{**same, **dict(zip(each, row, strict=True))} for row in zip(*each.values(), strict=True)]
+    for name, cells in some.items():
+        for number, cell in cells.items():
+            if int(number) >= len(rows):
+                raise ValueError(f"it has the field {name} of an object that is not there")
+            rows[int(number)][name] = cell
+    return rows
+
+
+def _all(kind: type, values: Iterable[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _reason(error: ValueError) -> str:

@@ -4,8 +4,9 @@ A full file becomes the older one, and the new file begins with the records that
 can be read by itself. A new process appends, and writes its records once more.
 
 Two bounds hold: FILE_LIMIT for one file, and `limit` for all of them together, because a pod is evicted when its volume
-overflows. Near `limit` files are rotated at an equal part of it, and the largest older files are deleted.
-Autoscalers may share a directory, because only the one that leads writes.
+overflows. Near `limit` files are rotated at an equal part of it, and the largest older files are deleted; if there are
+none, because many services are new, the largest current file loses its older half. Autoscalers may share a directory,
+because only the one that leads writes.
 """
 
 from collections.abc import Collection, Iterator
@@ -84,7 +85,7 @@ class LedgerFiles:
         """The sizes, measured again if an earlier process or a user has changed the file."""
         files, path = self._files.setdefault(service, _ServiceFiles()), file_of(self.directory, service)
         if not files.opened or _size(path) != files.current:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _end_line(path)
             files.current, files.older = _size(path), _size(older(path))
             files.digests, files.opened = set(), True
@@ -98,13 +99,30 @@ class LedgerFiles:
         return min(equal_part, self._file_limit) if self._over(more) else self._file_limit
 
     def _make_room(self, more: int) -> None:
-        """Delete older files, the largest first, until there is room. Raises OSError if there are none left."""
+        """Delete older files, the largest first, then halve current ones. Raises OSError if that is not enough."""
         while self._over(more):
             service, files = max(self._files.items(), key=lambda each: each[1].older)
-            if not files.older:
+            if files.older:
+                older(file_of(self.directory, service)).unlink(missing_ok=True)
+                files.older = 0
+            elif not self._halve_largest():
                 raise OSError(ENOSPC, f"the files have the {self._limit} bytes that are allowed")
-            older(file_of(self.directory, service)).unlink(missing_ok=True)
-            files.older = 0
+
+    def _halve_largest(self) -> bool:
+        """Remove the older half of the entries of the largest current file; False if it has one entry at most."""
+        service, files = max(self._files.items(), key=lambda each: each[1].current)
+        path = file_of(self.directory, service)
+        lines = path.read_bytes().splitlines(keepends=True) if files.current else []
+        entries = [line for line in lines if not line.startswith(RECORD_START)]
+        if len(entries) < 2:
+            return False
+        left_out = set(entries[: len(entries) // 2])
+        kept = b"".join(line for line in lines if line not in left_out)
+        new = path.with_suffix(".new")
+        new.write_bytes(kept)
+        new.replace(path)
+        files.current = len(kept)
+        return True
 
 
 def file_of(directory: Path, service: str) -> Path:

@@ -29,7 +29,9 @@ def explain(entry: LedgerEntry) -> str:
     lines = [f"{entry.time}  {entry.service}  {decision.sentence}"]
     folded = f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
     lines.append(f"    reason {decision.reason}, limit {decision.limit}{folded}")
-    lines += [f"    not {rejected}" for rejected in decision.rejected]
+    lines += [f"    not {rejected.sentence}" for rejected in decision.rejected]
+    lines += [f"    deferred: {', '.join(decision.deferred)}"] if decision.deferred else []
+    lines += [f"    {decision.reading.forecast.sentence}"] if decision.reading.forecast else []
     lines += [f"    missing: {', '.join(decision.gaps)}"] if decision.gaps else []
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ since Kubernetes fills them as soon as it can.
 """
 
 from dataclasses import replace
-from math import ceil, floor
+from math import ceil, floor, fsum
 
 from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate
 from paceline_autoscaler.types import Recommendation
@@ -55,7 +55,7 @@ def _place(group: RoleEstimate, counts: dict[str, int], capacity: float) -> floa
 
 def _take_back(group: RoleEstimate, counts: dict[str, int]) -> None:
     """Take back as many absent orders as the other pools replace."""
-    replaced = sum(
+    replaced = fsum(
         max(counts[pool.spec.name] - pool.status.desired, 0) / pool.ratio for pool in group.pools if not pool.blocked
     )
     for pool in group.pools:

@@ -12,6 +12,7 @@ an hour, so that a status may contain the message.
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import fsum
 
 from paceline_autoscaler.model.estimate import WorkEstimate
 from paceline_autoscaler.policies.blocked_pools import avoid_blocked_pools
@@ -79,7 +80,9 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
             burn=work.burn,
             start_s=work.start_s,
             drain_s=work.drain_s,
+            forecast=work.forecast,
         ),
+        deferred=final.deferred,
     )
 
 
@@ -234,7 +237,7 @@ def _within_budget(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:
 
 def cost_per_hour(spec: ScalingSpec, counts: Mapping[str, int]) -> float:
     """Dollars an hour of these many replicas."""
-    return sum(counts[pool.name] * pool.dollars_per_hour for pool in spec.pools)
+    return fsum(counts[pool.name] * pool.dollars_per_hour for pool in spec.pools)
 
 
 def _limited(

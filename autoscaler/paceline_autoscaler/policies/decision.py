@@ -69,7 +69,8 @@ def recommend(work: WorkEstimate, own: PolicyState | None) -> tuple[Recommendati
     # the reason of the part that changes most: up before down before cooldown before hold
     first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
     counts = {name: count for part in parts for name, count in part.counts.items()}
-    joined = replace(first, counts=counts, capacity=min(part.capacity for part in parts))
+    deferred = tuple(cls for cls in first.deferred if all(cls in part.deferred for part in parts))
+    joined = replace(first, counts=counts, capacity=min(part.capacity for part in parts), deferred=deferred)
     return _scale_from_zero(work, _scale_to_zero(work, joined)), remembered
 
 
@@ -97,4 +98,4 @@ def _scale_from_zero(work: WorkEstimate, recommendation: Recommendation) -> Reco
             counts[group.pools[0].spec.name] = 1
     held = sum(max(cls.held, cls.queued) for cls in classes)
     body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, no replica runs"
-    return replace(recommendation, counts=counts, reason=ScaleReason.SCALE_FROM_ZERO, body=body)
+    return replace(recommendation, counts=counts, reason=ScaleReason.SCALE_FROM_ZERO, body=body, deferred=())

@@ -12,12 +12,14 @@ meets only the ready replicas, and leaves a backlog.
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from math import fsum
 
 from paceline_autoscaler.model.capacity import usable
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandSample
 from paceline_autoscaler.model.estimate import PoolEstimate, RoleEstimate, WorkEstimate
-from paceline_autoscaler.types import MissingSignal, Recommendation
-from paceline_core.registry.enums import ScaleReason
+from paceline_autoscaler.policies.constraints import cost_per_hour
+from paceline_autoscaler.types import MissingSignal, Recommendation, RejectedCount
+from paceline_core.registry.enums import RequestClass, ScaleReason
 from paceline_core.units import counted
 
 SPARE = 1.1
@@ -87,6 +89,10 @@ class FluidModel:
             counts[pool.spec.name] = self._least(pool, counts, top)
         return counts
 
+    def without(self, work: float) -> "FluidModel":
+        """The same with so many replica-seconds less in the backlog."""
+        return replace(self, group=replace(self.group, backlog=self.group.backlog - work))
+
     def fits(self, counts: dict[str, int]) -> bool:
         """Whether these counts do the work, with a tolerance of a tenth of a replica."""
         return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
@@ -94,7 +100,7 @@ class FluidModel:
     def supply(self, counts: dict[str, int]) -> float:
         """Replica-seconds that can be done within the horizon."""
         share = usable(sum(counts.values()), self.group.staffing) * self.derate
-        return share * sum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
+        return share * fsum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
 
     def _seconds(self, pool: PoolEstimate, count: int) -> float:
         """Work of `count` replicas; if fewer than are ordered, absent ones and those ready last are left out first."""
@@ -102,7 +108,7 @@ class FluidModel:
         surplus = max(-new - pool.absent, 0)
         staying = sorted(pool.etas)[: max(len(pool.etas) - surplus, 0)]
         ready = pool.ready - max(surplus - len(pool.etas), 0)
-        return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(new, 0) * self.clear_s
+        return ready * horizon + fsum(max(horizon - eta, 0.0) for eta in staying) + max(new, 0) * self.clear_s
 
     def _least(self, pool: PoolEstimate, counts: dict[str, int], top: int) -> int:
         name = pool.spec.name
@@ -131,11 +137,25 @@ class _Context:
         """How much of the time to catch up is left, since supply last changed."""
         return self.history.supply_since + self.work.clear_s - self.work.observation.now
 
+    @property
+    def deferred(self) -> tuple[RequestClass, ...]:
+        """The classes without a target whose queued requests take no other replica; none before a speed is known."""
+        due, fluid = self.group.due if self.group.speed_known else (), self.fluid
+        return tuple(cls for cls, seconds in due if fluid.without(seconds).least() == fluid.least())
+
     def capacity(self, counts: dict[str, int]) -> float:
         return self.group.capacity(counts, self.history.derate)
 
-    def recommend(self, counts: dict[str, int], reason: ScaleReason, body: str, *rejected: str) -> Recommendation:
-        return Recommendation(counts, reason, body, rejected=rejected, capacity=self.capacity(self.counts))
+    def rejected(self, counts: dict[str, int], why: str) -> RejectedCount:
+        """These counts beside what the other roles order."""
+        service = {**self.work.ordered, **counts}
+        return RejectedCount(sum(service.values()), cost_per_hour(self.work.spec, service), why)
+
+    def recommend(
+        self, counts: dict[str, int], reason: ScaleReason, body: str, *rejected: RejectedCount
+    ) -> Recommendation:
+        capacity = self.capacity(self.counts)
+        return Recommendation(counts, reason, body, rejected=rejected, capacity=capacity, deferred=self.deferred)
 
 
 def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
@@ -148,7 +168,7 @@ def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
     last = [name for name, count in wanted.items() if count > ctx.counts[name]][-1]
     fewer = {**wanted, last: wanted[last] - 1}
     short = (ctx.fluid.work - ctx.fluid.supply(fewer)) / max(ctx.fluid.clear_s, 1e-9)
-    rejected = f"{total - 1}: {short:.2f} replica-s/s too little to catch up in {ctx.fluid.clear_s:.0f} s"
+    rejected = ctx.rejected(fewer, f"{short:.2f} replica-s/s too little to catch up in {ctx.fluid.clear_s:.0f} s")
     return ctx.recommend(wanted, ScaleReason.DEMAND if by_demand else ScaleReason.BACKLOG, body, rejected)
 
 
@@ -184,7 +204,7 @@ def _one_more(ctx: _Context) -> Recommendation:
         f"{ctx.capacity(counts):.2f} by the model{since}; {_supply(ctx.group)}"
     )
     more = {**counts, chosen: counts[chosen] + 1}
-    return ctx.recommend(more, reason, body, "hold: the error budget burns")
+    return ctx.recommend(more, reason, body, ctx.rejected(counts, "the error budget burns"))
 
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
@@ -196,7 +216,7 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
     capacity, total = ctx.capacity(fewer), sum(fewer.values())
     demand = f"peak {highest:.2f} of the last {work.round_trip_s:.0f} s"
     if highest * SPARE > capacity or not ctx.fluid.fits(fewer):
-        return _hold(ctx, f"{total}: {demand} would not fit capacity {capacity:.2f}")
+        return _hold(ctx, ctx.rejected(fewer, f"{demand} would not fit capacity {capacity:.2f}"))
     left_s = work.round_trip_s - ctx.history.covered_s(work.observation.now)
     if left_s > 0:
         body = f"scale to {total} pending: {left_s:.0f} s of cooldown left"
@@ -221,7 +241,7 @@ def _one_fewer(ctx: _Context) -> dict[str, int] | None:
     return None
 
 
-def _hold(ctx: _Context, *rejected: str) -> Recommendation:
+def _hold(ctx: _Context, *rejected: RejectedCount) -> Recommendation:
     group, horizon_s = ctx.group, ctx.work.horizon_s
     ready = group.capacity({pool.spec.name: pool.ready for pool in group.pools}, ctx.history.derate)
     waits = group.pending and group.demand * horizon_s + group.backlog > ready * horizon_s

@@ -9,7 +9,7 @@ an integral, so it keeps growing while replicas start, and more are ordered than
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 from typing import ClassVar
 
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandSample
@@ -85,7 +85,7 @@ def open_requests(group: RoleEstimate, work: WorkEstimate) -> float:
 def kv_pages(group: RoleEstimate, work: WorkEstimate) -> float:
     """The used share of KV pages, summed over replicas, over 70 %."""
     del work
-    return sum(load.kv_used for load in _loads(group)) / KV_SHARE
+    return fsum(load.kv_used for load in _loads(group)) / KV_SHARE
 
 
 def _loads(group: RoleEstimate) -> list[WorkerLoad]:

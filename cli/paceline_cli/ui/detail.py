@@ -26,14 +26,27 @@ def decision_lines(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """A decision: when, in which direction, why in one sentence; then what limited it and what was rejected."""
+    """A decision: when, in which direction, why in one sentence; then what limited it, was rejected, and waits."""
     decision = entry["decision"]
     yield f"{entry['time']}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
     if decision["limit"] != "none":
         yield f"    bound by {decision['limit']}"
     if decision["gaps"]:
         yield f"    missing: {', '.join(decision['gaps'])}"
-    yield from (f"    not {rejected}" for rejected in decision["rejected"])
+    yield from (f"    not {_rejected(each)}" for each in decision["rejected"])
+    if deferred := decision.get("deferred"):
+        yield f"    deferred: {', '.join(deferred)}"
+    if forecast := decision.get("reading", {}).get("forecast"):
+        after_s, p50, p90 = (forecast[name] for name in ("after_s", "p50", "p90"))
+        yield f"    demand in {after_s:.0f} s: p50 {p50:.2f}, p90 {p90:.2f} replica-s/s"
+
+
+def _rejected(each: Mapping[str, Any] | str) -> str:
+    """A number of replicas, its cost, why not; an autoscaler of an earlier release answers with the sentence."""
+    if isinstance(each, str):
+        return each
+    cost = f" for ${each['dollars_per_hour']:.2f} an hour" if each["dollars_per_hour"] else ""
+    return f"{each['replicas']}{cost}: {each['why']}"
 
 
 def last(scaling: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ order. Every method returns what it changed.
 
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -88,14 +89,23 @@ class WatchLost:
 WatchEvent = Listed[T] | Upserted[T] | Deleted[T] | WatchLost
 
 
+class StartStage(StrEnum):
+    """A worker's start: it has no node yet; its node creates its containers; they run, and it is not ready."""
+
+    SCHEDULE = "schedule"
+    PULL = "pull"
+    LOAD = "load"
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One worker of a service. `ready` is the result of its readiness probe; `created` is RFC 3339 UTC, if known.
 
     `metrics_port` is known only in local mode: elsewhere Prometheus finds it by its name. `restarts`: how often its
     process was restarted, `ended`: why it ended last; `disruption`: who removes it other than its Deployment, and why.
-    `force_deleted`: its pod was deleted without a grace period. `node`: where it is scheduled. For workers from
-    EndpointSlices none of the five is known, and in local mode there is no node.
+    `force_deleted`: its pod was deleted without a grace period. `node`: where it is scheduled. `stage` of its start,
+    while it is neither ready nor terminating. For workers from EndpointSlices none of the six is known, and in local
+    mode there is no node.
     """
 
     name: str
@@ -113,6 +123,7 @@ class Endpoint:
     disruption: str = ""
     force_deleted: bool = False
     node: str = ""
+    stage: StartStage | None = None
 
 
 @dataclass(frozen=True, slots=True)

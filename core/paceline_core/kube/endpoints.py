@@ -24,6 +24,7 @@ from paceline_core.kube.cluster import (
     ObjectKey,
     ResourceStore,
     ServiceEndpoints,
+    StartStage,
     StoreChange,
     Upserted,
     WatchEvent,
@@ -176,6 +177,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
     spec = manifest.get("spec") or {}
     containers = spec.get("containers") or ()
     ports = (port for container in containers for port in container.get("ports") or ())
+    ready = "Ready" in true and not terminating
     return Endpoint(
         name=metadata["name"],
         pool=labels.get(LABEL_POOL, ""),
@@ -183,7 +185,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
         revision=labels.get(LABEL_REVISION, ""),
         host=status.get("podIP") or "",
         port=next((int(port["containerPort"]) for port in ports if port.get("name") == PORT_NAME), PORT),
-        ready="Ready" in true and not terminating,
+        ready=ready,
         terminating=terminating,
         created=metadata.get("creationTimestamp"),
         restarts=sum(container.get("restartCount", 0) for container in status.get("containerStatuses") or ()),
@@ -191,7 +193,19 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
         disruption=_words(taken or status) if taken or status.get("phase") == "Failed" else "",
         force_deleted=terminating and metadata.get("deletionGracePeriodSeconds") == 0,
         node=spec.get("nodeName") or "",
+        stage=None if ready or terminating else _stage(spec, status),
     )
+
+
+def _stage(spec: Mapping[str, Any], status: Mapping[str, Any]) -> StartStage:
+    """A container that has ended, and waits to be started again, has been created."""
+    if not spec.get("nodeName"):
+        return StartStage.SCHEDULE
+    containers = status.get("containerStatuses") or ()
+    created = [
+        container.get("lastState") or "waiting" not in (container.get("state") or {}) for container in containers
+    ]
+    return StartStage.LOAD if created and all(created) else StartStage.PULL
 
 
 def _ended(status: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from paceline_core.kube.cluster import (
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    StartStage,
     Upserted,
     WatchEvent,
     WatchLost,
@@ -175,7 +176,11 @@ def state_path(service: ServiceRef) -> str:
 
 
 def endpoints_from(data: Mapping[str, Any]) -> ServiceEndpoints:
-    return ServiceEndpoints(ObjectKey.parse(data["service"]), tuple(Endpoint(**item) for item in data["endpoints"]))
+    return ServiceEndpoints(ObjectKey.parse(data["service"]), tuple(_endpoint(item) for item in data["endpoints"]))
+
+
+def _endpoint(item: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(**{**item, "stage": item["stage"] and StartStage(item["stage"])})
 
 
 def endpoints_json(item: ServiceEndpoints) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class Worker:
         self.step_s = model.seconds(prefill_tokens=0, sequences=report.running, kv_tokens=self.kv_tokens)
         self.token_s = model.prefill + self.step_s / STEP_TOKENS
         self.context_s = model.context
-        self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]
+        self.reported = [report.queued_tokens.get(name, 0) for name in PLACES]
         self.fresh_tokens = [0] * _CLASSES
         for place in range(_CLASSES):
             self._believe(place)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from paceline_core.kube import (
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    StartStage,
     Upserted,
     WatchLost,
 )
@@ -99,9 +101,12 @@ async def test_a_watch_lists_then_follows(cluster: LocalCluster, store: ObjectSt
 async def test_endpoints_arrive_as_they_were_published(cluster: LocalCluster, store: ObjectStore) -> None:
     async with reading(cluster.watch_endpoints()) as watch:
         assert await following(watch) == Listed(())
-        published = ServiceEndpoints(CHAT, (WORKER,))
+        published = ServiceEndpoints(CHAT, (WORKER, replace(WORKER, ready=False, stage=StartStage.LOAD)))
         store.put_endpoints(published)
-        assert await following(watch) == Upserted(published)
+        arrived = await following(watch)
+        assert arrived == Upserted(published)
+        assert isinstance(arrived, Upserted)
+        assert isinstance(arrived.item.endpoints[1].stage, StartStage)
 
 
 async def test_a_watch_that_was_cut_says_so_and_lists_again(cluster: LocalCluster, store: ObjectStore) -> None:

@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
+import pytest
+
+from paceline_core.kube import (
+    Deleted,
+    Endpoint,
+    Listed,
+    ObjectKey,
+    ServiceEndpoints,
+    StartStage,
+    Upserted,
+    WatchLost,
+)
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.endpoints import EndpointTracker, read_pod, read_slice
 
@@ -141,6 +152,35 @@ def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
     entry = read_pod(manifest)
     assert entry is not None
     assert [(worker.ready, worker.terminating) for worker in entry.workers] == [(False, True)]
+
+
+WAITING: Manifest = {"state": {"waiting": {}}}
+RUNNING: Manifest = {"state": {"running": {}}}
+CRASHED: Manifest = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
+
+
+@pytest.mark.parametrize(
+    ("node", "containers", "stage"),
+    [
+        ("", (), StartStage.SCHEDULE),
+        ("n1", (), StartStage.PULL),
+        ("n1", (RUNNING, WAITING), StartStage.PULL),
+        ("n1", (RUNNING,), StartStage.LOAD),
+        ("n1", (CRASHED,), StartStage.LOAD),
+    ],
+)
+def test_a_pod_shows_the_stage_of_its_start(node: str, containers: tuple[Any, ...], stage: StartStage) -> None:
+    manifest = pod(containerStatuses=containers)
+    manifest["spec"]["nodeName"] = node
+    entry = read_pod(manifest)
+    assert entry is not None
+    assert [worker.stage for worker in entry.workers] == [stage]
+
+
+def test_a_pod_that_is_ready_or_ends_is_in_no_stage_of_its_start() -> None:
+    ready, ending = pod(conditions=[{"type": "Ready", "status": "True"}]), pod(phase="Running")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    assert [worker.stage for entry in map(read_pod, (ready, ending)) if entry for worker in entry.workers] == [None] * 2
 
 
 def test_pods_that_have_ended_are_no_workers() -> None:

@@ -23,7 +23,7 @@ from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
 from paceline_workers.engine.scheduling import Scheduler, StepPlan
-from paceline_workers.engine.scheduling.leap import Times, leap, leap_limit
+from paceline_workers.engine.scheduling.leap import Ends, Leap, Times, leap_limit
 from paceline_workers.engine.steptime import StepTimeEstimate, StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -165,19 +165,22 @@ class StepCycle:
             return 0
         return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
 
-    def leap(self, times: Sequence[Times], token: int, wake: float | None = None) -> None:
-        """As many rounds as `times` without frames and statistics, each planned and committed at its pair of times.
+    def leap(self, times: Sequence[Times], token: int, ends: Ends | None = None) -> Leap:
+        """As many rounds as `times`, each planned and committed at its pair of times; `landed` follows."""
+        flying = self.flying
+        return Leap(self.scheduler, None if flying is None else flying.plan, times, token, ends)
 
-        `wake`: when the next round is to be planned, if that is known.
-        """
-        flying, ended = self.flying, times[-1][1]
-        plan = leap(self.scheduler, None if flying is None else flying.plan, times, token)
+    def landed(self, leap: Leap, rounds: int) -> list[Tokens]:
+        """Apply the first rounds of a leap, without statistics; returns the frames of the requests that ended."""
+        plan, frames = leap.take(rounds)
+        self._ended = ended = leap.times[rounds - 1][1]
         self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
-        self._ended, self._collected = ended, True
-        if wake is None:
-            self.finish(ended)
+        self._collected = True
+        if rounds < len(leap.times):
+            self.wake = leap.times[rounds][0]
         else:
-            self.wake = wake
+            self.finish(ended)
+        return frames
 
     # --- reports
 

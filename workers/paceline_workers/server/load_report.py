@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from http import HTTPStatus
 from itertools import islice
+from weakref import WeakSet
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.process import cancel
@@ -34,7 +35,7 @@ class PrefixLog:
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
-        self.version = 0
+        self.readers: WeakSet[PrefixReader] = WeakSet()
         self._cached: set[str] = set()
         self._coming: Counter[str] = Counter()
 
@@ -46,52 +47,80 @@ class PrefixLog:
         """Add and remove cached keys; returns whether there were any."""
         self._cached.difference_update(evicted)
         self._cached.update(added)
-        self.keys.update(dict.fromkeys(added))
-        return self._drop(evicted, changed=bool(added or evicted))
+        self._add(added)
+        self._drop(evicted)
+        return bool(added or evicted)
 
     def prompt(self, keys: Collection[str], step: int) -> bool:
         """A prompt with these keys begins (1) or has ended (-1); returns whether it has any."""
         for key in keys:
             self._coming[key] += step
-        self.keys.update(dict.fromkeys(keys))
-        return self._drop(keys, changed=bool(keys))
+        self._add(keys)
+        self._drop(keys)
+        return bool(keys)
 
-    def _drop(self, keys: Iterable[str], *, changed: bool) -> bool:
+    def _add(self, keys: Iterable[str]) -> None:
+        new = [key for key in dict.fromkeys(keys) if key not in self.keys]
+        self.keys.update(dict.fromkeys(new))
+        for reader in self.readers if new else ():
+            reader.added(new)
+
+    def _drop(self, keys: Iterable[str]) -> None:
         """Forget the keys that are neither cached nor in an open prompt."""
+        gone = []
         for key in keys:
             if self._coming[key] <= 0:
                 del self._coming[key]
-                if key not in self._cached:
-                    self.keys.pop(key, None)
-        self.version += changed
-        return changed
+                if key in self.keys and key not in self._cached:
+                    del self.keys[key]
+                    gone.append(key)
+        for reader in self.readers if gone else ():
+            reader.evicted(gone)
 
 
 class PrefixReader:
-    """What one reader knows of a log."""
+    """The differences between a log and what one reader knows of it; at first that is nothing."""
 
-    def __init__(self, board: PrefixLog) -> None:
-        self._board = board
-        self._sent: dict[str, None] = {}
-        self._version = -1
+    def __init__(self, log: PrefixLog) -> None:
+        self._added = dict(log.keys)
+        self._evicted: dict[str, None] = {}
+        log.readers.add(self)
 
     @property
     def behind(self) -> bool:
         """Whether there are differences to send."""
-        return self._version != self._board.version
+        return bool(self._added or self._evicted)
+
+    def added(self, keys: Iterable[str]) -> None:
+        """The log has these keys now, and had not before."""
+        _differ(keys, self._added, self._evicted)
+
+    def evicted(self, keys: Iterable[str]) -> None:
+        """The log had these keys, and has them no more."""
+        _differ(keys, self._evicted, self._added)
 
     def delta(self) -> PrefixDelta:
         """The next differences; counts them as sent."""
         if not self.behind:
             return PrefixDelta()
-        added = tuple(islice((key for key in self._board.keys if key not in self._sent), LINE))
-        evicted = tuple(islice((key for key in self._sent if key not in self._board.keys), LINE))
-        for key in evicted:
-            del self._sent[key]
-        self._sent.update(dict.fromkeys(added))
-        if len(added) < LINE and len(evicted) < LINE:
-            self._version = self._board.version
-        return PrefixDelta(added=added, evicted=evicted)
+        return PrefixDelta(added=_take(self._added), evicted=_take(self._evicted))
+
+
+def _differ(keys: Iterable[str], differences: dict[str, None], opposite: dict[str, None]) -> None:
+    """Note each key as a difference, unless that takes back one that was not sent yet."""
+    for key in keys:
+        if key in opposite:
+            del opposite[key]
+        else:
+            differences[key] = None
+
+
+def _take(keys: dict[str, None]) -> tuple[str, ...]:
+    """Remove and return the first LINE keys."""
+    taken = tuple(islice(keys, LINE))
+    for key in taken:
+        del keys[key]
+    return taken
 
 
 PACE_S = 0.25

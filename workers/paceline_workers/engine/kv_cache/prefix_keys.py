@@ -74,6 +74,7 @@ class PrefixKeyIndex:
 
 SIZE = 16
 """Bytes of a digest."""
+TOKEN_BYTES = 4
 
 
 def root(salt: str) -> bytes:
@@ -81,9 +82,14 @@ def root(salt: str) -> bytes:
     return blake2b(salt.encode(), digest_size=SIZE, person=b"paceline-prefix").digest()
 
 
-def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """The digest of a full page that follows `parent`."""
-    return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=SIZE).digest()
+def pack(tokens: Sequence[int]) -> bytes:
+    """The hashed bytes of tokens, TOKEN_BYTES each."""
+    return struct.pack(f"<{len(tokens)}i", *tokens)
+
+
+def chain(parent: bytes, page: bytes) -> bytes:
+    """The digest of a full page, packed, that follows `parent`."""
+    return blake2b(parent + page, digest_size=SIZE).digest()
 
 
 def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int, unsalted: int = 0) -> None:
@@ -91,12 +97,16 @@ def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: 
 
     The salt separates all pages except those within the first `unsalted` tokens.
     """
-    shared = unsalted // page_tokens
-    for start in range(len(digests) * page_tokens, len(tokens) - page_tokens + 1, page_tokens):
+    known, full = len(digests), len(tokens) // page_tokens
+    if known >= full:
+        return
+    shared, size = unsalted // page_tokens, page_tokens * TOKEN_BYTES
+    packed = pack(tokens[known * page_tokens : full * page_tokens])
+    for start in range(0, len(packed), size):
         parent = digests[-1] if digests else root("" if shared else salt)
         if shared and salt and len(digests) == shared:
             parent += root(salt)
-        digests.append(chain(parent, tokens[start : start + page_tokens]))
+        digests.append(chain(parent, packed[start : start + size]))
 
 
 def common(texts: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -133,7 +133,7 @@ class WaitingQueue:
 
     def oldest(self) -> dict[RequestClass, Request]:
         """The oldest request of each class that has one."""
-        heads = {name: self._oldest(name) for name in self._buckets}
+        heads = {name: self._oldest(name) for name, buckets in self._buckets.items() if buckets}
         return {name: head for name, head in heads.items() if head}
 
     def ahead(self, request: Request) -> int:

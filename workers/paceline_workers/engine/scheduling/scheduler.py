@@ -209,7 +209,10 @@ class Scheduler:
         """Tokens by class left to prefill, of waiting and of running requests."""
         queued = self.waiting.tokens()
         for request in self.running:
-            queued[request.request_class] += 0 if request.decoding else request.gap
+            wanted = request.wanted
+            gap = wanted - request.computed
+            if gap != 1 or wanted <= request.prompt_len:  # it does not only decode
+                queued[request.request_class] += gap
         return queued
 
     def oldest_wait(self, now: float) -> float:

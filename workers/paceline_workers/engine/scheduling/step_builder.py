@@ -175,7 +175,7 @@ class WeightedShares:
             for name in busy - self._busy:
                 self._times[name] = max(self._times[name], start)
             self._busy = frozenset(busy)
-        return sorted((name for name in RequestClass if name in busy), key=self._times.__getitem__)
+        return sorted([name for name in URGENCY if name in busy], key=self._times.__getitem__)
 
     def charge(self, name: RequestClass, tokens: int) -> None:
         self._times[name] += tokens / self._weights[name]

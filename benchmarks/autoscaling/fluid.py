@@ -1,0 +1,78 @@
+"""Windows in the fluid model: bins of their requests, runs of a setting, and the work curve that the oracle knows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+from benchmarks.autoscaling.cells import WARMUP_S, Window
+from benchmarks.autoscaling.exact import LEAD_S, first_replicas
+from benchmarks.autoscaling.settings import MOST, Setting
+from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
+
+from paceline_autoscaler.model.observation import scaling_spec
+from paceline_autoscaler.policies.constant import Constant
+from paceline_autoscaler.policies.fluid import run
+from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
+from paceline_autoscaler.policies.replica_policy import BaselinePolicy
+from paceline_autoscaler.state import PoolSpeed
+from paceline_simulator.bins import demand_bins, length_spread
+from paceline_simulator.cluster import EPOCH
+from paceline_simulator.oracle import Oracle, needed_replicas
+from paceline_simulator.traces import TraceRequest
+
+SPEED = PoolSpeed("main", STEP_TIME, LIMITS.max_seqs, KV_TOKENS)
+ORACLE = "oracle"
+_USABLE = (0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+_SMOOTH = (1, 3, 6)
+_AHEAD = (1.0, 1.3)
+"""Leads ahead: starts take up to so much longer than their mean."""
+
+
+def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float = LEAD_S) -> FluidPlan:
+    plan = FluidPlan(
+        service=scaling_spec(service(MOST)),
+        speed=SPEED,
+        bins=demand_bins(requests, span_s=window.end),
+        replicas=1,
+        lead_s=lead_s,
+        lengths=length_spread(requests),
+        score=(WARMUP_S, window.end),
+        start=EPOCH.timestamp(),
+    )
+    return replace(plan, replicas=first_replicas(requests, mean_work_s(plan)))
+
+
+def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
+    """A static pool begins with its own number of replicas."""
+    static = setting.baseline.replicas if isinstance(setting.baseline, Constant) else plan.replicas
+    return run(replace(plan, replicas=static), setting.made())
+
+
+def work_curve(plan: FluidPlan) -> list[float]:
+    """Replica-seconds per second that arrive in each bin."""
+    moments = run(replace(plan, replicas=MOST), BaselinePolicy(Constant(MOST))).timeline
+    return [moment.demand * moment.ready / moment.capacity if moment.capacity else 0.0 for moment in moments]
+
+
+def mean_work_s(plan: FluidPlan) -> float:
+    """Replica-seconds of a request, on average."""
+    arrivals = sum(each.arrivals for each in plan.bins)
+    return sum(work_curve(plan)) * plan.bin_s / arrivals if arrivals else 0.0
+
+
+def oracles(plan: FluidPlan) -> dict[str, Oracle]:
+    """The 48 choices of the oracle for this demand, by label."""
+    work = work_curve(plan)
+    return {
+        f"usable={usable:g} smooth={smooth} ahead={ahead:g}": Oracle(
+            needed_replicas(work, usable, smooth), plan.start, ahead * plan.lead_s, plan.bin_s
+        )
+        for usable, smooth, ahead in product(_USABLE, _SMOOTH, _AHEAD)
+    }
+
+
+@lru_cache(maxsize=4)
+def requests_of(window: Window, seed: int) -> list[TraceRequest]:
+    """The window's requests, drawn once for several runs."""
+    return window.requests(seed)

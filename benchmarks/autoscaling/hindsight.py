@@ -1,0 +1,100 @@
+"""What only hindsight knows of a cell: the smallest static pool that holds on it, and the oracle.
+
+Both are chosen on the scored windows with SEED: the fluid model proposes, exact runs decide. A static pool has the same
+size on every window of the cell, the oracle its own choice on each. A pool of three times the oracle's most replicas
+shows that the promise is feasible: it must attain more than 99.9 %.
+"""
+
+from dataclasses import dataclass
+
+from benchmarks.autoscaling.cells import Cell, Window
+from benchmarks.autoscaling.exact import HOLDS, RunResult
+from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, requests_of
+from benchmarks.autoscaling.jobs import Job, cell_of, execute
+from benchmarks.autoscaling.settings import MOST, Setting, settings
+from benchmarks.autoscaling.store import RunRow
+from benchmarks.autoscaling.tune import CANDIDATES
+
+from paceline_simulator.policies import STATIC
+
+SEED = 1
+HINDSIGHT = "static in hindsight"
+LARGE = "three times the oracle"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A choice and its runs, one a window."""
+
+    policy: str
+    rows: tuple[RunRow, ...]
+
+
+def static(name: str) -> Found:
+    """The smallest pool that holds; from what the fluid model proposes down while it holds, else up."""
+    cell = cell_of(name)
+    plans = [fluid_plan(window, requests_of(window, SEED)) for window in cell.scored]
+    holding = [
+        place + 1
+        for place, setting in enumerate(settings(STATIC))
+        if all(fluid_run(plan, setting).attainment >= HOLDS for plan in plans)
+    ]
+    count = min(holding, default=MOST)
+    found = _pool(cell, count)
+    while found is None and count < MOST:
+        count += 1
+        found = _pool(cell, count)
+    while found is not None and count > 1 and (smaller := _pool(cell, count - 1)) is not None:
+        found, count = smaller, count - 1
+    return Found(HINDSIGHT, () if found is None else _rows(HINDSIGHT, f"replicas={count}", found))
+
+
+def oracle(name: str) -> Found:
+    """On each window the cheapest choice that holds; no row where none does."""
+    cell, rows = cell_of(name), []
+    for window in cell.scored:
+        for label in _proposed(window):
+            result = execute(Job(cell.name, window.name, ORACLE, label, SEED, give_up=HOLDS))
+            if result.complete and result.attainment >= HOLDS:
+                rows.append(_row(ORACLE, label, window.name, result))
+                break
+    return Found(ORACLE, tuple(rows))
+
+
+def large(name: str) -> Found:
+    """A pool of three times the most replicas that the oracle's proposal has."""
+    cell, rows = cell_of(name), []
+    for window in cell.scored:
+        choices = oracles(fluid_plan(window, requests_of(window, SEED)))
+        count = min(3 * max(choices[_proposed(window)[0]].needs), MOST)
+        result = execute(Job(cell.name, window.name, STATIC, f"replicas={count}", SEED))
+        rows.append(_row(LARGE, f"replicas={count}", window.name, result))
+    return Found(LARGE, tuple(rows))
+
+
+def _proposed(window: Window) -> list[str]:
+    """The cheapest choices that hold in the fluid model; those that attain most, if none does."""
+    plan = fluid_plan(window, requests_of(window, SEED))
+    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in oracles(plan).items()]
+    holding = [(run.gpu_s, label) for run, label in runs if run.attainment >= HOLDS]
+    best = [(-run.attainment, label) for run, label in runs]
+    return [label for _, label in sorted(holding or best)][:CANDIDATES]
+
+
+def _pool(cell: Cell, count: int) -> list[tuple[Window, RunResult]] | None:
+    """Its run on each window; None as soon as it does not hold on one."""
+    found = []
+    for window in cell.scored:
+        result = execute(Job(cell.name, window.name, STATIC, f"replicas={count}", SEED, give_up=HOLDS))
+        if not result.complete or result.attainment < HOLDS:
+            return None
+        found.append((window, result))
+    return found
+
+
+def _rows(policy: str, label: str, found: list[tuple[Window, RunResult]]) -> tuple[RunRow, ...]:
+    return tuple(_row(policy, label, window.name, result) for window, result in found)
+
+
+def _row(policy: str, label: str, window: str, result: RunResult) -> RunRow:
+    return RunRow(policy, label, "", window, SEED, result.json())

@@ -1,0 +1,85 @@
+"""Exact runs in processes, as many at once as there are cores. A job names its parts, so any process can begin it."""
+
+import gc
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+from benchmarks.autoscaling import exact
+from benchmarks.autoscaling.cells import Cell, Window, cells
+from benchmarks.autoscaling.digest import digest
+from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, oracles, requests_of
+from benchmarks.autoscaling.settings import Setting, default, settings
+
+from paceline_autoscaler.policies.constant import Constant
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A policy's setting, by label, on a window of a cell with a seed; `give_up`: see `exact.run`."""
+
+    cell: str
+    window: str
+    policy: str
+    label: str
+    seed: int
+    give_up: float = 0.0
+
+
+@cache
+def cell_of(name: str) -> Cell:
+    return cells()[name]
+
+
+def window_of(job: Job) -> Window:
+    cell = cell_of(job.cell)
+    return next(window for window in (cell.tuned, *cell.scored) if window.name == job.window)
+
+
+def setting_of(job: Job) -> Setting:
+    if job.policy == ORACLE:
+        window = window_of(job)
+        return Setting(ORACLE, job.label, oracles(fluid_plan(window, requests_of(window, job.seed)))[job.label])
+    choices = [default(job.policy)] if job.label == "default" else settings(job.policy)
+    return next(choice for choice in choices if choice.label == job.label)
+
+
+def decisions_digest(setting: Setting) -> str:
+    """Of today's decisions; the oracle's and a static pool's are in their labels."""
+    fixed = setting.policy == ORACLE or isinstance(setting.baseline, Constant)
+    return "" if fixed else _digest(setting.policy, setting.label)
+
+
+@cache
+def _digest(policy: str, label: str) -> str:
+    return digest(next(s for s in [*settings(policy), default(policy)] if s.label == label).made())
+
+
+def execute(job: Job) -> exact.RunResult:
+    """Its exact run."""
+    gc.freeze()
+    window, setting = window_of(job), setting_of(job)
+    requests = requests_of(window, job.seed)
+    if isinstance(setting.baseline, Constant):
+        replicas = setting.baseline.replicas
+    else:
+        replicas = fluid_plan(window, requests).replicas
+    return exact.run(window, requests, setting.made(), job.seed, replicas, give_up=job.give_up)
+
+
+def in_processes(function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[tuple[A, R]]:
+    """Call a function for each argument, as many at once as there are cores; results come as they end."""
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(mp_context=context, max_tasks_per_child=8) as pool:
+        running = {pool.submit(function, argument): argument for argument in arguments}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,87 @@
+"""One JSON file a cell: how policies were tuned on it, and every exact run, each with the digest of its decisions.
+
+`benchmarks/results/autoscaling/<cell>.json`. A row whose digest is not that of today's decisions is void: it is kept
+until it is run again, and no table counts it.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.harness import RESULTS, machine, versions
+
+FOLDER = RESULTS / "autoscaling"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A policy's setting: the cheapest that held exactly of the four that were cheapest in the fluid model.
+
+    `label` is empty if none held: the policy is not offered. `tried`: attainment and GPU-hours of the exact trials.
+    """
+
+    label: str
+    digest: str
+    tried: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """An exact run of a scored window."""
+
+    policy: str
+    label: str
+    digest: str
+    window: str
+    seed: int
+    result: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.policy, self.label, self.window, self.seed
+
+
+@dataclass(slots=True)
+class CellFile:
+    """What is known of a cell; `save` replaces the file at once."""
+
+    name: str
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    runs: dict[tuple[str, str, str, int], RunRow] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str) -> "CellFile":
+        """As last saved; empty if it never was."""
+        path = FOLDER / f"{name}.json"
+        if not path.exists():
+            return cls(name)
+        data = json.loads(path.read_text())
+        tuned = {
+            policy: Tuned(row["label"], row["digest"], {label: (a, b) for label, (a, b) in row["tried"].items()})
+            for policy, row in data["tuned"].items()
+        }
+        rows = [RunRow(**row) for row in data["runs"]]
+        return cls(name, tuned, {row.key: row for row in rows})
+
+    def save(self) -> None:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        data = {
+            "v": 1,
+            "cell": self.name,
+            "machine": machine(),
+            "versions": versions(),
+            "tuned": {policy: asdict(row) for policy, row in sorted(self.tuned.items())},
+            "runs": [asdict(self.runs[key]) for key in sorted(self.runs)],
+        }
+        new = FOLDER / f"{self.name}.json.new"
+        new.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        new.replace(FOLDER / f"{self.name}.json")
+
+    def add(self, row: RunRow) -> None:
+        self.runs[row.key] = row
+        self.save()
+
+    def has(self, key: tuple[str, str, str, int], digest: str) -> bool:
+        """Whether this run is there, with the same decisions."""
+        found = self.runs.get(key)
+        return found is not None and found.digest == digest

@@ -1,0 +1,218 @@
+"""The simulator against a real worker process that emulates its engine, over HTTP, at three loads.
+
+The engine is Qwen3 32B on an H200: steps of 14 ms and more, long against the machine's noise. Poisson arrivals with
+the lengths of Azure's conversations come from a client in this process over loopback; then the simulated engine gets
+the same requests at the times at which they were really sent. Both have the same step clock, limits and memory, from
+the worker's own backend; no prefix cache.
+
+Two constants come from the lowest load and serve the others: the step-time model that the worker has fitted, by which
+it decides when to plan, and the median time that the API process and the client add to TTFT (connection, HTTP,
+template, tokenizing). The lowest load's TTFT is therefore no test, and has no bar.
+
+A run in which emulated steps ended late, or requests were sent late, measured the machine: `noise` says so.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import httpx
+import uvloop
+from benchmarks.harness import Bar, Measured, Row, median_row, quantile
+from benchmarks.simulator.calibration import LoggedRequest, predict
+from benchmarks.simulator.cells import trace
+from tests.worker.processes import WorkerProcess, worker_process
+
+from paceline_cli.bench.client import BenchTarget, Client
+from paceline_cli.bench.observation import LATENESS_LIMIT, Buckets
+from paceline_cli.bench.openloop import Arrival, Ending, OpenLoop, RequestSample
+from paceline_cli.bench.profiles import PROBE_WORDS, Calibration, Writer, calibrate
+from paceline_cli.bench.report import SEND_LATENESS_LIMIT_S
+from paceline_cli.bench.watch import lateness
+from paceline_core.clock import SystemClock
+from paceline_core.telemetry.instruments import bucket_quantile_bound
+from paceline_core.wire import LoadReport, StepTime, decode
+from paceline_simulator.engine import EngineSpec
+from paceline_simulator.traces import TraceRequest
+from paceline_simulator.workloads import combine, poisson, resampled
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine.backends.emulated import EmulatedBackend
+from paceline_workers.engine.timer import SystemTimer
+
+ENGINE = {
+    "emulate": {"accelerator": "h200", "model": "qwen3-32b", "cold_start_s": 0.0},
+    "max_seqs": 64,
+    "step_tokens": 2048,
+    "prefix_cache": False,
+}
+LOADS = (0.3, 0.6, 0.85)
+"""Shares of the rate at which the simulated engine serves a long backlog."""
+SPAN_S, QUICK_SPAN_S = 45.0, 20.0
+RUNS = 2
+BACKLOG = 400
+LIMIT_S = 120.0
+CLOSE = Bar(5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One run over HTTP, and how late the machine was."""
+
+    requests: list[LoggedRequest]
+    steps_late: float
+    sent_late_s: float
+
+    @property
+    def noisy(self) -> bool:
+        return self.steps_late > LATENESS_LIMIT or self.sent_late_s > SEND_LATENESS_LIMIT_S
+
+    def predicted(self, spec: EngineSpec) -> list[LoggedRequest]:
+        return predict(self.requests, spec)
+
+
+def measure(quick: bool) -> Measured:
+    """Differences of TTFT p50 and mean TPOT in percent, by load."""
+    config = EngineConfig.model_validate(ENGINE)
+    rate, span_s = capacity(engine(config)), QUICK_SPAN_S if quick else SPAN_S
+    with tempfile.TemporaryDirectory() as scratch, worker_process(Path(scratch), engine=ENGINE) as worker:
+        worker.ready()
+        client = Measurement(worker)
+        lowest = client.run(requests(LOADS[0] * rate, span_s, 0))
+        spec = engine(config, client.step_time())
+        api_s = added(lowest.requests, lowest.predicted(spec))
+        runs = {LOADS[0]: [lowest]}
+        for load in LOADS[1:]:
+            runs[load] = [client.run(requests(load * rate, span_s, seed)) for seed in range(1 if quick else RUNS)]
+    rows = [row for load, found in runs.items() for row in compared(load, found, spec, api_s)]
+    noise = [
+        f"{load:.0%}, run {number}" for load, found in runs.items() for number, run in enumerate(found) if run.noisy
+    ]
+    details = {"capacity": rate, "api_s": api_s, "step_time": spec.model.model_dump(), "noise": noise}
+    return rows, details | {f"{load:.0%}": [_facts(run) for run in found] for load, found in runs.items()}
+
+
+def engine(config: EngineConfig, model: StepTime | None = None) -> EngineSpec:
+    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's.
+
+    A simulated prompt's ids only tell contents apart, so no vocabulary bounds them.
+    """
+    assert config.emulate is not None
+    backend = EmulatedBackend.load(config, config.emulate, SystemTimer(), lambda _: None)
+    facts = backend.facts
+    return EngineSpec(
+        backend.clock,
+        model or facts.prior,
+        replace(facts.limits, vocab_size=1 << 31),
+        facts.pages,
+        prefix_cache=config.prefix_cache,
+        ahead=facts.ahead,
+    )
+
+
+def capacity(spec: EngineSpec) -> float:
+    """Requests a second of a long backlog."""
+    rows = [LoggedRequest(0.0, r.prompt_tokens, r.output_tokens, 0.0, 0.0) for r in requests(BACKLOG, 1.0, 0)]
+    return len(rows) / max(row.e2e for row in predict(rows, spec))
+
+
+def requests(rate: float, span_s: float, seed: int) -> list[TraceRequest]:
+    random = Random(seed)
+    return combine(poisson(rate, random), resampled(trace("conv")), random, span_s)
+
+
+def added(observed: Sequence[LoggedRequest], found: Sequence[LoggedRequest]) -> float:
+    """Seconds that TTFT takes longer over HTTP."""
+    return median(a.ttft - b.ttft for a, b in zip(observed, found, strict=True))
+
+
+def compared(load: float, runs: Sequence[Observed], spec: EngineSpec, api_s: float) -> list[Row]:
+    ttft, tpot = [], []
+    for run in runs:
+        found = run.predicted(spec)
+        ttft.append(_percent(median(r.ttft for r in found) + api_s, median(r.ttft for r in run.requests)))
+        tpot.append(_percent(_mean_tpot(found), _mean_tpot(run.requests)))
+    bar = CLOSE if load > LOADS[0] else None
+    name = f"emulated worker at {load:.0%} of its capacity"
+    return [
+        median_row(f"{name}: TTFT p50", [abs(e) for e in ttft], "%", bar),
+        median_row(f"{name}: TPOT mean", [abs(e) for e in tpot], "%", CLOSE),
+        Row(f"{name}: steps' lateness p99, at most", max(run.steps_late for run in runs), "of a step"),
+    ]
+
+
+class Measurement:
+    """A client of one worker."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._client = Client(BenchTarget(worker.url, "none", "chat"), SystemClock(), LIMIT_S)
+        self._writer = Writer(0)
+        self._words = uvloop.run(self._calibrate())
+
+    def run(self, asked: Sequence[TraceRequest]) -> Observed:
+        """Send the requests at their times; raises RuntimeError unless all are answered."""
+        before = self._lateness()
+        samples = uvloop.run(self._offer(asked))
+        after = self._lateness()
+        buckets = [(edge, count - before.get(edge, 0.0)) for edge, count in after.items()]
+        late = [sample.lateness or 0.0 for sample in samples]
+        return Observed(
+            [_logged(s) for s in samples], bucket_quantile_bound(0.99, buckets) or 0.0, quantile(late, 0.99)
+        )
+
+    def step_time(self) -> StepTime:
+        """The model that the worker has fitted by now."""
+        url, headers = f"{self._worker.url}/internal/load", self._worker.gateway_headers
+        with httpx.stream("GET", url, headers=headers, timeout=LIMIT_S) as answer:
+            return decode(LoadReport, next(answer.iter_lines()).encode()).step_time
+
+    def _lateness(self) -> Buckets:
+        return lateness(httpx.get(f"{self._worker.url}/metrics", timeout=LIMIT_S).text)
+
+    async def _offer(self, asked: Sequence[TraceRequest]) -> list[RequestSample]:
+        clock = SystemClock()
+        arrivals = [Arrival(n, r.at, "load", r.prompt_tokens, r.output_tokens) for n, r in enumerate(asked)]
+        return await OpenLoop(self._prepare, self._client.send, clock).run(arrivals, clock.monotonic() + 0.5)
+
+    def _prepare(self, arrival: Arrival) -> bytes:
+        text = self._writer.text(self._words.words(arrival.prompt_tokens))
+        return self._client.prepare(text, arrival.output_tokens)
+
+    async def _calibrate(self) -> Calibration:
+        counts = []
+        for words in (1, 1 + PROBE_WORDS):
+            probe = Arrival(0, 0.0, "probe", words, 1)
+            sample = await self._client.send(probe, self._client.prepare(self._writer.text(words), 1))
+            counts.append(sample.prompt_tokens)
+        return calibrate(*counts)
+
+
+def _logged(sample: RequestSample) -> LoggedRequest:
+    """As its client saw it: sent, and first and last token after that."""
+    if sample.ending is not Ending.OK or sample.usage is None or sample.sent is None:
+        raise RuntimeError(f"request {sample.arrival.number} ended {sample.ending}: {sample.detail}")
+    first, last = sample.content[0] - sample.sent, sample.content[-1] - sample.sent
+    return LoggedRequest(sample.sent, sample.usage.prompt_tokens, sample.usage.output_tokens, first, last)
+
+
+def _mean_tpot(rows: Sequence[LoggedRequest]) -> float:
+    several = [row.tpot for row in rows if row.output > 1]
+    return sum(several) / len(several)
+
+
+def _percent(found: float, observed: float) -> float:
+    return 100 * (found / observed - 1)
+
+
+def _facts(run: Observed) -> dict[str, Any]:
+    return {
+        "requests": len(run.requests),
+        "ttft_p50": median(row.ttft for row in run.requests),
+        "tpot_mean": _mean_tpot(run.requests),
+        "steps_late_p99": run.steps_late,
+        "sent_late_p99_s": run.sent_late_s,
+    }
