@@ -16,12 +16,11 @@ from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import Part
 from paceline_autoscaler.policies.fluid_replica import NO_REQUEST, ReplicaModel, mix_of
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals, Signals
-from paceline_autoscaler.policies.fluid_types import FluidMoment, FluidPlan, FluidResult
+from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
 
 FIRST_S = 1.0
 """When a policy first looks."""
-MOMENT_S = 10.0
 
 
 def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
@@ -81,11 +80,14 @@ class _FluidRun:
         return min(floor(now) + 1.0, next_bin, self._pool.next_ready(), self._looks, decides)
 
     def _moment(self, now: float) -> FluidMoment:
-        pool, demand = self._pool, self._plan.bins[int(now / self._plan.bin_s)]
+        pool, plan = self._pool, self._plan
+        first, last = (int(at / plan.bin_s + 1e-9) for at in (now, now + MOMENT_S))
+        demand = sum(plan.bins[first : max(last, first + 1)], DemandBin())
+        mix = mix_of(demand, plan.speed) if demand.arrivals else self._mix
         return FluidMoment(
             at=now,
-            demand=demand.arrivals / self._plan.bin_s,
-            capacity=len(pool.ready) * self._model.sustainable(self._mix),
+            demand=demand.arrivals / max(MOMENT_S, plan.bin_s),
+            capacity=len(pool.ready) * self._model.sustainable(mix),
             desired=pool.desired,
             ready=len(pool.ready),
             starting=len(pool.starting),
