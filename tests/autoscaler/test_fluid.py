@@ -101,6 +101,17 @@ def test_a_drain_is_paid_until_its_streams_have_moved() -> None:
     assert result.answered == pytest.approx(200)
 
 
+def test_a_start_may_take_no_time() -> None:
+    assert queued(run(plan_of(15.0, 15.0, 15.0, lead_s=0.0), Script({0: 1, 10: 2}))) == [0.0, 50.0, 0.0]
+
+
+@pytest.mark.parametrize("bin_s", [0.1, 0.3, 7.0, 30.0])
+def test_bins_of_any_width_bring_the_same_requests(bin_s: float) -> None:
+    bins = [demand(5.0, seconds=bin_s)] * 20
+    result = run(replace(plan_of(), bins=bins, bin_s=bin_s), static(1))
+    assert result.attained == pytest.approx(result.offered) == pytest.approx(100 * bin_s)
+
+
 def test_only_the_scored_window_counts_and_is_paid() -> None:
     result = run(plan_of(5.0, 5.0, 5.0, 5.0, score=(10.0, 30.0)), static(1))
     assert result.offered == pytest.approx(result.attained) == pytest.approx(100)

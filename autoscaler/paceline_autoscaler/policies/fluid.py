@@ -21,6 +21,7 @@ from paceline_autoscaler.policies.replica_policy import ProductionPolicy, Replic
 
 FIRST_S = 1.0
 """When a policy first looks."""
+ROUNDING = 1e-9
 
 
 def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
@@ -72,16 +73,17 @@ class _FluidRun:
         observation = self._signals.observation(now, seen, self._policy.lag_s)
         counts = self._policy.replicas(observation)
         self._pool.scale(counts[self._plan.service.pools[0].name], now)
+        self._pool.start_due(now)
 
     def _until(self, now: float) -> float:
         """The end of the step from now on: nothing happens within it."""
-        next_bin = (floor(now / self._plan.bin_s) + 1) * self._plan.bin_s
+        next_bin = (self._bin(now) + 1) * self._plan.bin_s
         decides = self._seen[0][0] if self._seen else inf
         return min(floor(now) + 1.0, next_bin, self._pool.next_ready(), self._looks, decides)
 
     def _moment(self, now: float) -> FluidMoment:
         pool, plan = self._pool, self._plan
-        first, last = (int(at / plan.bin_s + 1e-9) for at in (now, now + MOMENT_S))
+        first, last = self._bin(now), self._bin(now + MOMENT_S)
         demand = sum(plan.bins[first : max(last, first + 1)], DemandBin())
         mix = mix_of(demand, plan.speed) if demand.arrivals else self._mix
         return FluidMoment(
@@ -110,7 +112,7 @@ class _FluidRun:
             self._end(ended)
 
     def _arrive(self, now: float, end: float) -> None:
-        index = int(now / self._plan.bin_s)
+        index = self._bin(now)
         if index < len(self._plan.bins):
             self._mix = self._mixes[index] or self._mix
             requests = self._plan.bins[index].arrivals * (end - now) / self._plan.bin_s
@@ -131,6 +133,10 @@ class _FluidRun:
         self._answered += scored
         if ended.keeps(self._plan.tpot.seconds):
             self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)
+
+    def _bin(self, now: float) -> int:
+        """The bin that a time is in; the start of one, but for a rounding error, is in it."""
+        return int(now / self._plan.bin_s + ROUNDING)
 
     def _scored(self, part: Part) -> float:
         return part.requests * part.share_between(*self._plan.score)
