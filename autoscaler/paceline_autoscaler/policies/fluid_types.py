@@ -48,7 +48,7 @@ class DemandBin:
 
 @dataclass(frozen=True, slots=True)
 class LengthSpread:
-    """How lengths differ: those of equal shares of the requests, shortest first, as multiples of the mean length."""
+    """How lengths differ: those of equal shares of the requests, shortest first, as multiples of the plan's mean."""
 
     prompt: tuple[float, ...] = (1.0,)
     output: tuple[float, ...] = (1.0,)
