@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from math import erf, sqrt
 from operator import mul
 
-from paceline_autoscaler.policies.fluid_pool import Answers, Ended
+from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import LengthSpread
 from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime
 
-STEPS_AHEAD = 1.5
-"""Steps before a request's own: half of the one under way, and the one that is planned already."""
 _HALVINGS = 12
 _LEAST_SHARE = 1e-9
 

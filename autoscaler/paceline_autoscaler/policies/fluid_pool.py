@@ -17,6 +17,8 @@ from math import exp, expm1, inf
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_replica import ReplicaModel, RequestMix
 
+STEPS_AHEAD = 1.5
+"""Steps before a request's own: half of the one under way, and the one that is planned already."""
 GRACE_S = 1.0
 """A draining replica's streams move after this time, as in the gateway's evacuation."""
 _ROUNDING = 1e-6
@@ -69,8 +71,9 @@ class Ended:
 
 @dataclass(slots=True)
 class FluidPool:
-    """`running` sequences decode on ready replicas: they hold `held` KV tokens, and have `outputs` tokens in all.
+    """Of the requests on ready replicas, prompts of `prefilling` are computed and `running` decode.
 
+    Those that decode hold `held` KV tokens, and will have `outputs` tokens in all.
     `steps`: that each replica has taken; `answers`: what decodes, with the count of steps at which it has ended.
     """
 
@@ -81,6 +84,7 @@ class FluidPool:
     ready: list[FluidReplica] = field(default_factory=list)
     starting: list[FluidReplica] = field(default_factory=list)
     draining: list[FluidReplica] = field(default_factory=list)
+    prefilling: float = 0.0
     running: float = 0.0
     held: float = 0.0
     outputs: float = 0.0
@@ -166,7 +170,12 @@ class FluidPool:
         used = sum([part.requests * part.mix.prefill_s for part in served]) / (replicas * seconds)
         self.decode_step_s, longest_s = decode_s, decode_s / (1 - share)
         self.step_s = decode_s / (1 - min(used, share))
+        self.prefilling = sum([part.requests / seconds * self._first_token_s(part.mix, share) for part in served])
         self._decode(start, seconds, served, longest_s)
+
+    def _first_token_s(self, mix: RequestMix, share: float) -> float:
+        """Seconds from a mean request's turn to its first token."""
+        return STEPS_AHEAD * self.step_s + (mix.prefill_s / share if share > 0 else 0.0)
 
     def finished(self, now: float) -> Iterator[Ended]:
         """Those that have had their last token by `now`, the end of the step."""
