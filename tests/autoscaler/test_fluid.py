@@ -101,6 +101,12 @@ def test_a_drain_is_paid_until_its_streams_have_moved() -> None:
     assert result.answered == pytest.approx(200)
 
 
+def test_starts_differ_around_the_lead_in_turn() -> None:
+    result = run(plan_of(*[1.0] * 20, lead_s=100.0, lead_spread=0.2), Script({0: 1, 10: 9}))
+    ready = [moment.ready for moment in result.timeline]
+    assert (ready[7], ready[11], ready[15]) == (1, 1 + 4, 1 + 8)  # 31 % sooner, the lead, 31 % later
+
+
 def test_a_start_may_take_no_time() -> None:
     assert queued(run(plan_of(15.0, 15.0, 15.0, lead_s=0.0), Script({0: 1, 10: 2}))) == [0.0, 50.0, 0.0]
 

@@ -34,7 +34,7 @@ class _FluidRun:
         self._plan = plan
         self._policy = policy
         self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
-        self._pool = FluidPool(self._model, plan.lead_s)
+        self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread)
         self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
         total = sum(plan.bins, DemandBin())
