@@ -97,9 +97,9 @@ class _Steps:
         weights = [one.answers.part.requests for one in ended]
         total = sum(weights)
         short, mean, longest, prompt = (sum(map(mul, column, weights)) / total for column in zip(*rows, strict=True))
-        if not short < mean < longest:
-            return cls(total, min(short, mean), max(mean, longest), float(mean > short), ())
-        often = (mean - short) / (longest - short)
+        often = (mean - short) / (longest - short) if longest > short else 0.0
+        if not _LEAST_SHARE < often < 1 - _LEAST_SHARE:
+            return cls(total, min(short, mean), max(mean, longest), round(often), ())
         runs = _correlated_steps(often, (1 - short / mean) / (1 - short / longest), prompt / (longest - short))
         scales = [sqrt(2 * often * (1 - often) * min(runs / max(output - 1, 1.0), 1.0)) for output in outputs]
         return cls(total, short, longest, often, scales)
