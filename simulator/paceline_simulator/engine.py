@@ -34,8 +34,8 @@ from paceline_workers.server.load_report import PrefixLog, PrefixReader
 END, WORD = 1, 2
 """The token that ends an answer, and every other token of it."""
 STOPS = frozenset({END})
-_MOST_STEPS = 32
-"""Steps of one leap: more are rarely used before the next arrival, and each costs the prediction of its time."""
+_FEWEST_STEPS, _MOST_STEPS = 8, 128
+"""Steps of one leap: it reaches twice as far as the last one got, because each step costs the prediction of its time."""
 _WORDS = _WORD, _END = SampledToken(WORD), SampledToken(END)
 
 
@@ -107,6 +107,7 @@ class SimulatedEngine:
         self._inbox: list[Callable[[], object]] = []
         self._outbox: list[Tokens] = []
         self._leap: Leap | None = None
+        self._reach = _FEWEST_STEPS
         self._leap_ends: list[float] = []
         """The end of the step in flight after each round of the leap."""
         self._version = 0
@@ -168,6 +169,7 @@ class SimulatedEngine:
             before = self._ends[0] if self._ends else times[0][0]
             self._outbox += self._cycle.landed(leap, over)
             self.busy_s += ends[over - 1] - before
+            self._reach = min(max(2 * over, _FEWEST_STEPS), _MOST_STEPS)
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
             self._leap = None
@@ -308,7 +310,7 @@ class SimulatedEngine:
     def _plan_leap(self) -> bool:
         """Leap as far as the scheduler can, at most to the last end of an answer; False if it cannot."""
         running, found = self.scheduler.running, self._submissions
-        limit = self._cycle.leap_limit(_MOST_STEPS)
+        limit = self._cycle.leap_limit(self._reach)
         if not limit:
             return False
         left = [found[request.id].length - len(request.tokens) for request in running]

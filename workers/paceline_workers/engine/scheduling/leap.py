@@ -121,23 +121,22 @@ class Leap:
 
     def _planned(self) -> list[_Event]:
         """What happens to requests: they take a page for a step, fill one, begin or end their answers."""
-        size, steps, ends = self._core.memory.page_tokens, len(self.times), self.ends
-        batch = len(self._running)
+        size, steps, pending = self._core.memory.page_tokens, len(self.times), self._pending
         events: list[_Event] = []
         for place, (request, length) in enumerate(zip(self._running, self._lengths, strict=True)):
-            end = ends.get(request, steps)
-            grows, fills = max(request.room - length - self._pending + 1, 0), -length % size
-            if grows <= end:
-                events += [(step, _PLAN, place, place) for step in range(grows, min(end + 1, steps), size)]
-            if fills < end:
-                events += [(step, _COMMIT, place, place) for step in range(fills, end, size)]
-            if end < steps:
-                events.append((end, _COMMIT, place, place))
-        if self._firsts:  # the step in flight computes the decodes before all prompts
-            places = {request: place for place, request in enumerate(self._running)}
-            first = {places[request]: batch + order for order, request in enumerate(self._firsts)}
-            events = [event for event in events if event[:2] != (0, _COMMIT) or event[3] not in first]
-            events += [(0, _COMMIT, order, place) for place, order in first.items()]
+            grows, fills = request.room - length - pending + 1, -length % size
+            if grows < steps:
+                events += [(step, _PLAN, place, place) for step in range(grows if grows > 0 else 0, steps, size)]
+            if fills < steps:
+                events += [(step, _COMMIT, place, place) for step in range(fills, steps, size)]
+        for request, end in self.ends.items():
+            place = self._running.index(request)
+            events = [e for e in events if e[3] != place or e[:2] < (end, _COMMIT)]
+            events.append((end, _COMMIT, place, place))
+        for order, request in enumerate(self._firsts, len(self._running)):  # the step in flight computes decodes first
+            place = self._running.index(request)
+            events = [e for e in events if e[3] != place or e[:2] != (0, _COMMIT)]
+            events.append((0, _COMMIT, order, place))
         events.sort()
         return events
 
