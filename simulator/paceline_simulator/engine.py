@@ -5,14 +5,14 @@ the next step is already planned waits one step longer, and one that arrives whi
 only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
 the engine knows its model.
 
-While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer.
-Their effects are applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes
-every step, to compare.
+While no request waits and none computes its prompt, steps are leapt over (`engine.scheduling.leap`). Their effects are
+applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to
+compare.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter
@@ -34,9 +34,9 @@ from paceline_workers.server.load_report import PrefixLog, PrefixReader
 END, WORD = 1, 2
 """The token that ends an answer, and every other token of it."""
 STOPS = frozenset({END})
-_MOST_STEPS = 32
-"""Steps of one leap: more are rarely used before the next arrival, and each costs the prediction of its time."""
-_END, _WORD = SampledToken(END), SampledToken(WORD)
+_FEWEST_STEPS, _MOST_STEPS = 8, 128
+"""Steps of one leap: it reaches twice as far as the last one got, because each step costs the prediction of its time."""
+_WORDS = _WORD, _END = SampledToken(WORD), SampledToken(END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class SimulatedEngine:
         self._inbox: list[Callable[[], object]] = []
         self._outbox: list[Tokens] = []
         self._leap: Leap | None = None
+        self._reach = _FEWEST_STEPS
         self._leap_ends: list[float] = []
         """The end of the step in flight after each round of the leap."""
         self._version = 0
@@ -168,6 +169,7 @@ class SimulatedEngine:
             before = self._ends[0] if self._ends else times[0][0]
             self._outbox += self._cycle.landed(leap, over)
             self.busy_s += ends[over - 1] - before
+            self._reach = min(max(2 * over, _FEWEST_STEPS), _MOST_STEPS)
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
         if over == len(times):
             self._leap = None
@@ -175,12 +177,13 @@ class SimulatedEngine:
             self._leap = None
             self._round(times[over][0])
         elif over:
-            self._leap, self._leap_ends = self._cycle.leap(times[over:], WORD, leap.ends), ends[over:]
+            later = {request: step - over for request, step in leap.ends.items() if step >= over}
+            self._leap, self._leap_ends = self._cycle.leap(times[over:], _WORDS, later), ends[over:]
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
         if self._leap is not None and self._events.now < self._leap.times[-1][1]:
-            self._leap.until(self._events.now)  # a report tells nothing else of the rounds
+            self._outbox += self._leap.until(self._events.now)  # a report tells nothing else of the rounds
         else:
             self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
@@ -305,17 +308,17 @@ class SimulatedEngine:
     # --- leaps
 
     def _plan_leap(self) -> bool:
-        """Leap to the next end of an answer, or as far as the scheduler can; False if it cannot."""
+        """Leap as far as the scheduler can, at most to the last end of an answer; False if it cannot."""
         running, found = self.scheduler.running, self._submissions
-        limit = self._cycle.leap_limit(_MOST_STEPS)
+        limit = self._cycle.leap_limit(self._reach)
         if not limit:
             return False
         left = [found[request.id].length - len(request.tokens) for request in running]
-        steps = min(limit, *left)
-        times, self._leap_ends = self._times(steps)
-        last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
-        self._leap = self._cycle.leap(times, WORD, last)
-        self._at(times[-1][1], self._leapt)
+        steps = min(limit, max(left))
+        ends = {request: missing - 1 for request, missing in zip(running, left, strict=True) if missing <= steps}
+        times, self._leap_ends = self._times(steps, ends)
+        self._leap = self._cycle.leap(times, _WORDS, ends)
+        self._at(self._leap.due, self._leapt)
         return True
 
     def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
@@ -325,8 +328,8 @@ class SimulatedEngine:
             return clock.model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens)
         return clock.seconds(StepWork(0, 0.0, sequences, kv_tokens))
 
-    def _times(self, steps: int) -> tuple[list[Times], list[float]]:
-        """When each of the next rounds plans and commits, as `_round` and `_collect` would."""
+    def _times(self, steps: int, last: Mapping[Request, int]) -> tuple[list[Times], list[float]]:
+        """When each of the next rounds plans and commits, as `_round` and `_collect` would; `last`: who ends in it."""
         cycle, fit, running = self._cycle, self._cycle.fit, self.scheduler.running
         count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
         times: list[Times] = []
@@ -335,7 +338,12 @@ class SimulatedEngine:
         since = self._events.now if flying is None else flying.since
         end = since if flying is None else self._ends[0]
         predicted = 0.0 if flying is None else fit.seconds(flying.plan.work)
+        leaving: dict[int, list[Request]] = {}
+        for request, step in last.items():
+            leaving.setdefault(step + 1, []).append(request)
         for step in range(steps):
+            for request in leaving.get(step, ()):
+                count, kv_tokens = count - 1, kv_tokens - request.computed - 1
             planned = since if flying is None else cycle.planning_time(since, predicted)
             seconds = self._decode_seconds(count, kv_tokens + step * count)
             if flying is None:
@@ -350,6 +358,12 @@ class SimulatedEngine:
         return times, ends
 
     def _leapt(self) -> None:
-        self.catch_up()
-        self._go_on()
+        """First or last tokens come, or the leap is over."""
+        leap, now = self._leap, self._events.now
+        if leap is not None and now < leap.times[-1][1]:
+            self._outbox += leap.until(now)
+            self._at(leap.due, self._leapt)
+        else:
+            self.catch_up()
+            self._go_on()
         self._emit()

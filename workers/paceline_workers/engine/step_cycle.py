@@ -15,15 +15,15 @@ allow, because a request that arrives after the planning waits one step longer.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
-from paceline_workers.engine.scheduling import Scheduler, StepPlan
-from paceline_workers.engine.scheduling.leap import Ends, Leap, Times, leap_limit
+from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
+from paceline_workers.engine.scheduling.leap import Leap, Times, Words, leap_limit
 from paceline_workers.engine.steptime import StepTimeEstimate, StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -165,13 +165,13 @@ class StepCycle:
             return 0
         return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
 
-    def leap(self, times: Sequence[Times], token: int, ends: Ends | None = None) -> Leap:
+    def leap(self, times: Sequence[Times], words: Words, ends: Mapping[Request, int]) -> Leap:
         """As many rounds as `times`, each planned and committed at its pair of times; `landed` follows."""
         flying = self.flying
-        return Leap(self.scheduler, None if flying is None else flying.plan, times, token, ends)
+        return Leap(self.scheduler, None if flying is None else flying.plan, times, words, ends)
 
     def landed(self, leap: Leap, rounds: int) -> list[Tokens]:
-        """Apply the first rounds of a leap, without statistics; returns the frames of the requests that ended."""
+        """Apply the first rounds of a leap, without statistics; returns the frames as `Leap.take`."""
         plan, frames = leap.take(rounds)
         self._ended = ended = leap.times[rounds - 1][1]
         self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
