@@ -6,14 +6,14 @@ from functools import lru_cache
 from itertools import product
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
-from benchmarks.autoscaling.exact import LEAD_S, first_replicas
+from benchmarks.autoscaling.exact import LEAD_S, SCRAPE_LAG_S, first_replicas
 from benchmarks.autoscaling.settings import MOST, Setting
 from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
 
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
-from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
+from paceline_autoscaler.policies.fluid_types import MOMENT_S, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy
 from paceline_autoscaler.state import PoolSpeed
 from paceline_simulator.bins import demand_bins, length_spread
@@ -39,6 +39,7 @@ def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float =
         lengths=length_spread(requests),
         score=(WARMUP_S, window.end),
         start=EPOCH.timestamp(),
+        metrics_lag_s=SCRAPE_LAG_S,
     )
     return replace(plan, replicas=first_replicas(requests, mean_work_s(plan)))
 
@@ -50,7 +51,7 @@ def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
 
 
 def work_curve(plan: FluidPlan) -> list[float]:
-    """Replica-seconds per second that arrive in each bin."""
+    """Replica-seconds per second that arrive, every MOMENT_S."""
     moments = run(replace(plan, replicas=MOST), BaselinePolicy(Constant(MOST))).timeline
     return [moment.demand * moment.ready / moment.capacity if moment.capacity else 0.0 for moment in moments]
 
@@ -58,7 +59,7 @@ def work_curve(plan: FluidPlan) -> list[float]:
 def mean_work_s(plan: FluidPlan) -> float:
     """Replica-seconds of a request, on average."""
     arrivals = sum(each.arrivals for each in plan.bins)
-    return sum(work_curve(plan)) * plan.bin_s / arrivals if arrivals else 0.0
+    return sum(work_curve(plan)) * MOMENT_S / arrivals if arrivals else 0.0
 
 
 def oracles(plan: FluidPlan) -> dict[str, Oracle]:
@@ -66,7 +67,7 @@ def oracles(plan: FluidPlan) -> dict[str, Oracle]:
     work = work_curve(plan)
     return {
         f"usable={usable:g} smooth={smooth} ahead={ahead:g}": Oracle(
-            needed_replicas(work, usable, smooth), plan.start, ahead * plan.lead_s, plan.bin_s
+            needed_replicas(work, usable, smooth), plan.start, ahead * plan.lead_s, MOMENT_S
         )
         for usable, smooth, ahead in product(_USABLE, _SMOOTH, _AHEAD)
     }

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from benchmarks.harness import Bar, Measured, Row, quantile, report_parts, report_section
-from benchmarks.simulator import blis, calibration, emulated, stack
+from benchmarks.simulator import blis, calibration, emulated, fluid, stack
 from benchmarks.simulator.cells import LIMITS, STEP_TIME, Cell, plan
 
 from paceline_core.clock import SystemClock
@@ -30,7 +30,7 @@ MS = {"conv": Bar(1.5), "code": Bar(1.5), "mooncake": Bar(5.0)}
 REPLICAS = {"conv": 7, "code": 9, "mooncake": 14}
 TIMES = {"conv": 6, "code": 6, "mooncake": 2}
 REAL_TIME = Bar(20.0, at_least=True)
-SECTIONS = {"blis": blis.measure, "emulated": emulated.measure, "stack": stack.measure}
+SECTIONS = {"blis": blis.measure, "emulated": emulated.measure, "stack": stack.measure, "fluid": fluid.measure}
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)
 
 

@@ -10,18 +10,18 @@ from paceline_simulator.traces import BLOCK, TraceRequest
 
 def demand_bins(
     requests: Sequence[TraceRequest],
-    bin_s: float = 10.0,
+    bin_s: float = 1.0,
     *,
     span_s: float | None = None,
     hit_share: float | None = None,
 ) -> list[DemandBin]:
-    """Bins from time 0 to `span_s`, by default to the last arrival.
+    """Bins from time 0 to `span_s`, by default to the last arrival's.
 
     Of each prompt `hit_share` is cached; by default the blocks that begin it and that an earlier request had, as an
     infinite cache would have it: an upper bound, since a real one evicts, and each replica has its own.
     """
-    span_s = max((request.at for request in requests), default=0.0) if span_s is None else span_s
-    bins = [[0.0] * 6 for _ in range(max(ceil(span_s / bin_s), 1))]
+    last = max((int(request.at / bin_s) for request in requests), default=0)
+    bins = [[0.0] * 6 for _ in range(last + 1 if span_s is None else ceil(span_s / bin_s))]
     seen = set[int]()
     for request in requests:
         place = int(request.at / bin_s)

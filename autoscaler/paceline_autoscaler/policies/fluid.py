@@ -16,13 +16,12 @@ from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import Part
 from paceline_autoscaler.policies.fluid_replica import NO_REQUEST, ReplicaModel, mix_of
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals, Signals
-from paceline_autoscaler.policies.fluid_types import FluidMoment, FluidPlan, FluidResult
+from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
 
 FIRST_S = 1.0
 """When a policy first looks."""
-MOMENT_S = 10.0
-ROUNDING = 1e-6
+ROUNDING = 1e-9
 
 
 def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
@@ -41,7 +40,7 @@ class _FluidRun:
         self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
         self._timeline: list[FluidMoment] = []
-        self._offered = self._attained = self._expired = self._gpu_s = 0.0
+        self._offered = self._answered = self._attained = self._gpu_s = 0.0
         self._second = (0.0, 0.0)
         self._looks, self._seen = FIRST_S, deque[tuple[float, Signals]]()
 
@@ -54,7 +53,7 @@ class _FluidRun:
             self._advance(now, end)
             now = end
         made = tuple(self._policy.decisions) if isinstance(self._policy, ProductionPolicy) else ()
-        return FluidResult(self._offered, self._attained, self._expired, self._gpu_s, tuple(self._timeline), made)
+        return FluidResult(self._offered, self._answered, self._attained, self._gpu_s, tuple(self._timeline), made)
 
     # --- what happens at an instant
 
@@ -74,19 +73,23 @@ class _FluidRun:
         observation = self._signals.observation(now, seen, self._policy.lag_s)
         counts = self._policy.replicas(observation)
         self._pool.scale(counts[self._plan.service.pools[0].name], now)
+        self._pool.start_due(now)
 
     def _until(self, now: float) -> float:
         """The end of the step from now on: nothing happens within it."""
-        next_bin = (floor(now / self._plan.bin_s) + 1) * self._plan.bin_s
+        next_bin = (self._bin(now) + 1) * self._plan.bin_s
         decides = self._seen[0][0] if self._seen else inf
         return min(floor(now) + 1.0, next_bin, self._pool.next_ready(), self._looks, decides)
 
     def _moment(self, now: float) -> FluidMoment:
-        pool, demand = self._pool, self._plan.bins[int(now / self._plan.bin_s)]
+        pool, plan = self._pool, self._plan
+        first, last = self._bin(now), self._bin(now + MOMENT_S)
+        demand = sum(plan.bins[first : max(last, first + 1)], DemandBin())
+        mix = mix_of(demand, plan.speed) if demand.arrivals else self._mix
         return FluidMoment(
             at=now,
-            demand=demand.arrivals / self._plan.bin_s,
-            capacity=len(pool.ready) * self._model.sustainable(self._mix),
+            demand=demand.arrivals / max(MOMENT_S, plan.bin_s),
+            capacity=len(pool.ready) * self._model.sustainable(mix),
             desired=pool.desired,
             ready=len(pool.ready),
             starting=len(pool.starting),
@@ -98,27 +101,27 @@ class _FluidRun:
     # --- what happens over a step
 
     def _advance(self, now: float, end: float) -> None:
-        self._arrive(now, end)
-        self._pool.advance(now, end, self._mix)
-        for part in self._pool.queue.expire(end - self._plan.hold_s):
-            self._miss(part.requests, self._scored(part))
-        for ended in self._pool.finished(end):
-            self._end(ended)
         start, stop = self._plan.score
         paid_s = max(min(end, stop) - max(now, start), 0.0)
         self._gpu_s += self._pool.size * paid_s * self._plan.service.pools[0].gpus
+        self._arrive(now, end)
+        self._pool.advance(now, end, self._mix)
+        for part in self._pool.queue.expire(end - self._plan.hold_s):
+            self._signals.missed(part.requests)
+        for ended in self._pool.finished(end):
+            self._end(ended)
 
     def _arrive(self, now: float, end: float) -> None:
-        index = int(now / self._plan.bin_s)
+        index = self._bin(now)
         if index < len(self._plan.bins):
             self._mix = self._mixes[index] or self._mix
             requests = self._plan.bins[index].arrivals * (end - now) / self._plan.bin_s
             fitting = min(requests, max(self._plan.queue_limit - self._pool.queue.requests, 0.0))
             part = Part(now, end, requests, self._mix, 0.0, 0.0)
             self._offered += self._scored(part)
-            self._pool.arrive(now, end, fitting, self._mix)
+            self._pool.queue.join(now, end, fitting, self._mix)
             if fitting < requests:
-                self._miss(requests - fitting, self._scored(part) * (1 - fitting / requests))
+                self._signals.missed(requests - fitting)
             self._second = (self._second[0] + requests, self._second[1] + requests * self._mix.prompt)
         if end == floor(end):
             self._signals.arrived(*self._second)
@@ -126,13 +129,14 @@ class _FluidRun:
 
     def _end(self, ended: Ended) -> None:
         self._signals.ended(ended)
-        if ended.tpot_s <= self._plan.tpot.seconds * (1 + ROUNDING):
-            part = ended.answers.part
-            self._attained += self._scored(part) * self._latencies.share_in_time(ended.answers, self._plan.ttft)
+        scored = self._scored(ended.answers.part)
+        self._answered += scored
+        if ended.keeps(self._plan.tpot.seconds):
+            self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)
 
-    def _miss(self, requests: float, scored: float) -> None:
-        self._signals.missed(requests)
-        self._expired += scored
+    def _bin(self, now: float) -> int:
+        """The bin that a time is in; the start of one, but for a rounding error, is in it."""
+        return int(now / self._plan.bin_s + ROUNDING)
 
     def _scored(self, part: Part) -> float:
         return part.requests * part.share_between(*self._plan.score)

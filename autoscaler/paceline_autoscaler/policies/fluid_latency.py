@@ -2,12 +2,13 @@
 
 TTFT is the wait, the own prompt's prefill in the time that decodes leave to it, and the steps that are under way or
 planned when it comes. TPOT is the mean step of an answer. A short answer meets by chance more or fewer of the long
-steps that carry prompts: its mean scatters like that of independent draws of short and longest steps.
+steps that carry prompts, so its mean scatters, the more since these come in runs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erf, sqrt
+from operator import mul
 
 from paceline_autoscaler.policies.fluid_pool import Answers, Ended
 from paceline_autoscaler.policies.fluid_replica import RequestMix
@@ -62,31 +63,41 @@ class Latencies:
 
     def tpot_s(self, ended: Sequence[Ended], quantile: float) -> float:
         """The quantile of the TPOT of requests that have ended."""
-        total = sum([one.answers.part.requests for one in ended])
-        mean, short, longest, runs, output = (
-            sum([one.answers.part.requests * value(one) for one in ended]) / total
-            for value in (
-                lambda one: one.tpot_s,
-                lambda one: min(one.answers.decode_step_s, one.tpot_s),
-                lambda one: max(one.answers.longest_step_s, one.tpot_s),
-                _steps_of_a_prompt,
-                lambda one: one.answers.part.mix.output,
-            )
-        )
-        variance = (mean - short) * (longest - mean) * runs
-        scales = [sqrt(2 * variance / max(output * one - 1, 1.0)) for one in self.lengths.output]
-        low, high = short, longest
+        short, mean, longest, prompt, output = _mean_steps(ended)
+        often = (mean - short) / (longest - short) if longest > short else 0.0
+        if not 0 < often < 1:
+            return mean
+        runs = _correlated_steps(often, (1 - short / mean) / (1 - short / longest), prompt / (longest - short))
+        scales = [
+            sqrt(2 * often * (1 - often) * min(runs / max(output * one - 1, 1.0), 1.0)) for one in self.lengths.output
+        ]
+        low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            within = sum(
-                [1 + erf((middle - mean) / scale) if scale > 0 else 2.0 * (middle >= mean) for scale in scales]
-            )
-            low, high = (low, middle) if within / (2 * len(scales)) >= quantile else (middle, high)
-        return high
+            within = sum([1 + erf((middle - often) / scale) for scale in scales])
+            low, high = (low, middle) if within >= quantile * 2 * len(scales) else (middle, high)
+        return short + high * (longest - short)
 
 
-def _steps_of_a_prompt(ended: Ended) -> float:
-    """The longest steps that one prompt takes in a row, at least one."""
-    answers = ended.answers
-    room = answers.longest_step_s - answers.decode_step_s
-    return max(answers.part.mix.prefill_s / room, 1.0) if room > 0 else 1.0
+def _mean_steps(ended: Sequence[Ended]) -> list[float]:
+    """Seconds of a step that only decodes, of a mean step, and of the longest; of a prompt; and the output tokens."""
+    rows = [
+        (one.answers.decode_step_s, one.tpot_s, one.answers.longest_step_s, one.answers.part.mix.prefill_s,
+         one.answers.part.mix.output)
+        for one in ended
+    ]  # fmt: skip
+    weights = [one.answers.part.requests for one in ended]
+    total = sum(weights)
+    return [sum(map(mul, column, weights)) / total for column in zip(*rows, strict=True)]
+
+
+def _correlated_steps(often: float, busy: float, prompt_steps: float) -> float:
+    """How many steps count as one draw: long steps come in runs.
+
+    A prompt takes so many long steps, and while a replica is `busy` with prompts for a share of what it could be, the
+    next prompt follows at once: a run is that of a single server's busy period. Long and short steps alternate as in a
+    Markov chain with these runs, of which a share `often` is long.
+    """
+    run = max(prompt_steps, 1.0) / max(1 - busy, 0.01)
+    change = min(1 / (run * (1 - often)), 1.0)
+    return (2 - change) / change

@@ -9,16 +9,17 @@ A draining replica's sequences end there, or after GRACE_S go on elsewhere, wher
 soon as nobody waits. A drain ends with its last request.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import exp, inf
+from heapq import heappop, heappush
+from math import exp, expm1, inf
 
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_replica import ReplicaModel, RequestMix
 
 GRACE_S = 1.0
 """A draining replica's streams move after this time, as in the gateway's evacuation."""
+_ROUNDING = 1e-6
 _LAST = 0.5
 """A drain has ended when fewer requests than this are left of it."""
 
@@ -36,14 +37,13 @@ class FluidReplica:
 
 @dataclass(slots=True)
 class Answers:
-    """A part of the requests while it decodes: from when on, and at which count of steps it has ended.
+    """A part of the requests while it decodes, and since when.
 
     As of its first token: the seconds of a mean step, of one that only decodes, and of the longest one.
     """
 
     part: Part
     begun: float
-    last_step: float
     step_s: float
     decode_step_s: float
     longest_step_s: float
@@ -62,10 +62,17 @@ class Ended:
     answers: Answers
     tpot_s: float
 
+    def keeps(self, tpot_s: float) -> bool:
+        """Whether its mean TPOT is within the limit, which steps reach exactly where prompts wait."""
+        return self.tpot_s <= tpot_s * (1 + _ROUNDING)
+
 
 @dataclass(slots=True)
 class FluidPool:
-    """`running` sequences decode on ready replicas, which hold `held` KV tokens; `steps` were taken by each replica."""
+    """`running` sequences decode on ready replicas: they hold `held` KV tokens, and have `outputs` tokens in all.
+
+    `steps`: that each replica has taken; `answers`: what decodes, with the count of steps at which it has ended.
+    """
 
     model: ReplicaModel
     lead_s: float
@@ -79,9 +86,11 @@ class FluidPool:
     outputs: float = 0.0
     steps: float = 0.0
     step_s: float = 0.0
-    answers: deque[Answers] = field(default_factory=deque)
+    decode_step_s: float = 0.0
+    answers: list[tuple[float, int, Answers]] = field(default_factory=list)
     _moved_work: float = 0.0
     _ordered: int = 0
+    _parts: int = 0
 
     @property
     def size(self) -> int:
@@ -134,19 +143,18 @@ class FluidPool:
 
     # --- requests
 
-    def arrive(self, start: float, end: float, requests: float, mix: RequestMix) -> None:
-        if requests > 0:
-            self.queue.join(start, end, requests, mix)
-
     def advance(self, start: float, end: float, mix: RequestMix) -> None:
         """Serve and decode from `start` to `end`, with constant replicas. `mix` is the latest request's."""
+        if self.ready:
+            self._serve(start, end, mix)
+        else:  # what still runs does so on draining replicas
+            self.step_s = self.model.decode_step_s(0.0, 0.0)
+            self.steps += (end - start) / self.step_s
         if self.draining:
             self._end_drains(start, end, mix)
+
+    def _serve(self, start: float, end: float, mix: RequestMix) -> None:
         replicas, seconds = len(self.ready), end - start
-        if not replicas:  # what still runs does so on draining ones
-            self.step_s = self.model.decode_step_s(0.0, 0.0)
-            self.steps += seconds / self.step_s
-            return
         each = self.running / replicas
         decode_s = self.model.decode_step_s(each, self.mean_held)
         share = self.model.prefill_share(each, decode_s, mix)
@@ -156,29 +164,34 @@ class FluidPool:
         leaving = self.running * seconds / max(self.step_s * self.mean_output, _LAST * seconds)
         served = list(self.queue.serve(max(work, 0.0), room + leaving, start, end))
         used = sum([part.requests * part.mix.prefill_s for part in served]) / (replicas * seconds)
-        self.step_s, longest_s = decode_s / (1 - min(used, share)), decode_s / (1 - share)
-        self.steps += seconds / self.step_s
-        self._decode(seconds, served)
-        for part in served:
-            self.answers.append(Answers(part, end, self.steps + part.mix.output, self.step_s, decode_s, longest_s))
+        self.decode_step_s, longest_s = decode_s, decode_s / (1 - share)
+        self.step_s = decode_s / (1 - min(used, share))
+        self._decode(start, seconds, served, longest_s)
 
     def finished(self, now: float) -> Iterator[Ended]:
         """Those that have had their last token by `now`, the end of the step."""
-        while self.answers and self.answers[0].last_step <= self.steps:
-            answers = self.answers.popleft()
-            at = now - (self.steps - answers.last_step) * self.step_s
+        while self.answers and self.answers[0][0] <= self.steps:
+            last_step, _, answers = heappop(self.answers)
+            at = now - (self.steps - last_step) * self.step_s
             output = answers.part.mix.output
             yield Ended(at, answers, (at - answers.begun) / output if output else 0.0)
 
-    def _decode(self, seconds: float, served: list[Part]) -> None:
-        """Sequences join and leave; those that join leave at the same rate."""
+    def _decode(self, start: float, seconds: float, served: list[Part], longest_s: float) -> None:
+        """Sequences join evenly and leave; those that join have half of the time on average to leave again."""
+        steps = seconds / self.step_s
         if self.running > 0:
-            steps = seconds / self.step_s
             self._keep(exp(-steps / max(self.mean_output, 1.0)))
+        begun, at = start + seconds / 2, self.steps + steps / 2
+        self.steps += steps
         for part in served:
-            self.running += part.requests
-            self.outputs += part.requests * max(part.mix.output, 1.0)
-            self.held += part.requests * part.mix.held_tokens
+            output = max(part.mix.output, 1.0)
+            staying = part.requests * -expm1(-steps / output) * output / steps
+            self.running += staying
+            self.outputs += staying * output
+            self.held += staying * part.mix.held_tokens
+            self._parts += 1
+            answers = Answers(part, begun, self.step_s, self.decode_step_s, longest_s)
+            heappush(self.answers, (at + part.mix.output, self._parts, answers))
 
     def _keep(self, share: float) -> None:
         self.running *= share

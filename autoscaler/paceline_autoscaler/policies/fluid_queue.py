@@ -77,6 +77,8 @@ class DeadlineQueue:
         return sum(cohort.requests * cohort.mix.prompt for cohort in self._cohorts)
 
     def join(self, start: float, end: float, requests: float, mix: RequestMix) -> None:
+        if requests <= _NONE:
+            return
         self._cohorts.append(_Cohort(start, end, requests, mix))
         self.requests += requests
         self.work += requests * mix.prefill_s
@@ -88,12 +90,14 @@ class DeadlineQueue:
         """
         left, begun = min(work, self.work), start
         per_second = work / (end - start)
-        while self._cohorts and left > _NONE and most > _NONE:
+        while self._cohorts and most > _NONE:
             cohort = self._cohorts[0]
             first, cost = cohort.first, cohort.mix.prefill_s
+            if left < _NONE * cost:
+                return
             requests = min(left / cost if cost > 0 else cohort.requests, most, cohort.requests)
             last = cohort.take(requests)
-            until = begun + requests * cost / per_second
+            until = begun + (requests * cost / per_second if cost > 0 else 0.0)
             if not cohort.requests:
                 self._cohorts.popleft()
                 until = max(until, last)

@@ -20,6 +20,8 @@ from math import inf
 from paceline_autoscaler.policies.fluid_types import DemandBin
 from paceline_autoscaler.state import PoolSpeed
 
+_SHORTEST_STEP_S = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class RequestMix:
@@ -76,7 +78,7 @@ class ReplicaModel:
     def decode_step_s(self, running: float, held_tokens: float) -> float:
         """Seconds of a step in which so many sequences decode, and nothing else."""
         step = self.speed.step_time
-        return step.base + running * (step.sequence + step.kv * held_tokens)
+        return max(step.base + running * (step.sequence + step.kv * held_tokens), _SHORTEST_STEP_S)
 
     def prefill_share(self, running: float, decode_step_s: float, mix: RequestMix) -> float:
         """The share of its time that it can spend on prompts while so many sequences decode."""

@@ -6,9 +6,9 @@ latencies are those of ended requests, as scraped every SCRAPE_S. Replicas and g
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
@@ -65,7 +65,7 @@ class FluidSignals:
         self.targets = [target for target in plan.service.targets if target.cls is CLASS]
         self._counts = [(0.0, 0.0)] * len(self.targets)
         self._ended: deque[Ended] = deque()
-        self._scrapes: deque[_Scrape] = deque(maxlen=round(ATTAINMENT_WINDOW_S / SCRAPE_S) + 2)
+        self._scrapes: deque[_Scrape] = deque(maxlen=ceil((ATTAINMENT_WINDOW_S + plan.metrics_lag_s) / SCRAPE_S) + 2)
         self._arrived = [(0.0, 0.0)]
         self._completed = 0.0
         self._output = 0.0
@@ -87,7 +87,7 @@ class FluidSignals:
             good = requests
             if target.metric == "ttft":
                 good *= self._latencies.share_in_time(ended.answers, target)
-            elif target.metric == "tpot" and ended.tpot_s > target.seconds:
+            elif target.metric == "tpot" and not ended.keeps(target.seconds):
                 good = 0.0
             self._count(place, good, requests - good)
 
@@ -104,13 +104,13 @@ class FluidSignals:
     # --- what is seen
 
     def signals(self, now: float) -> Signals:
-        last = self._scrapes[-1] if self._scrapes else None
+        visible = [scrape for scrape in self._scrapes if scrape.at <= now - self._plan.metrics_lag_s]
         return Signals(
             demand=Demand(1, 1, self._classes(now)),
             loads=self._loads(),
-            attainment=self._attainment(),
-            latencies=last.latencies if last else (),
-            attainment_at=last.at if last else None,
+            attainment=self._attainment(visible),
+            latencies=visible[-1].latencies if visible else (),
+            attainment_at=visible[-1].at if visible else None,
         )
 
     def observation(self, now: float, seen: Signals, lag_s: float) -> Observation:
@@ -149,9 +149,8 @@ class FluidSignals:
             if self._ended and target.metric in by_metric
         ]
 
-    def _attainment(self) -> Attainment | None:
+    def _attainment(self, scrapes: Sequence[_Scrape]) -> Attainment | None:
         """Counts of the window before the last scrape; None before there are two."""
-        scrapes = self._scrapes
         if len(scrapes) < 2:
             return None
         last = scrapes[-1]

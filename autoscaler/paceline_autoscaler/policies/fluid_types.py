@@ -13,6 +13,7 @@ from paceline_core.registry.enums import RequestClass
 
 CLASS = RequestClass.INTERACTIVE
 """The class of all requests of a plan."""
+MOMENT_S = 10.0
 TTFT = SloTarget(CLASS, "ttft", 0.99, 2.0, 1 / 3000)
 TPOT = SloTarget(CLASS, "tpot", 0.99, 0.1)
 
@@ -33,6 +34,17 @@ class DemandBin:
     attended_pairs: float = 0.0
     kv_reads: float = 0.0
 
+    def __add__(self, other: "DemandBin") -> "DemandBin":
+        """The requests of both."""
+        return DemandBin(
+            self.arrivals + other.arrivals,
+            self.prompt_tokens + other.prompt_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.attended_pairs + other.attended_pairs,
+            self.kv_reads + other.kv_reads,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LengthSpread:
@@ -46,17 +58,18 @@ class LengthSpread:
 class FluidPlan:
     """One service with one pool: its demand, its replicas' speed, how they start, and what is scored.
 
-    `bins` of `bin_s` seconds each; `replicas` are ready at the start, a later one `lead_s` after its order. `ttft` and
-    `tpot`: the promise that attainment counts, each request against the limit itself; the service's own targets are
-    what policies see. `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results
-    count. A request that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay.
+    `bins` of `bin_s` seconds each, within which arrivals are even. `replicas` are ready at the start, a later one
+    `lead_s` after its order. `ttft` and `tpot`: the promise that attainment counts, each request against the limit
+    itself; the service's own targets are what policies see. `start`: Unix seconds of the first bin, for policies'
+    clocks. `score`: the window that results count. A request that has waited `hold_s` leaves, and one that finds
+    `queue_limit` requests waiting does not stay. Verdicts and latencies are seen `metrics_lag_s` after their scrape.
     """
 
     service: ScalingSpec
     speed: PoolSpeed
     bins: Sequence[DemandBin]
     replicas: int
-    bin_s: float = 10.0
+    bin_s: float = 1.0
     lead_s: float = 180.0
     lengths: LengthSpread = LengthSpread()
     ttft: SloTarget = TTFT
@@ -65,11 +78,13 @@ class FluidPlan:
     start: float = 0.0
     hold_s: float = 120.0
     queue_limit: float = 4096.0
+    metrics_lag_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FluidMoment:
-    """The pool at one time: work that arrives and that ready replicas sustain, in requests a second; replicas; queue.
+    """The pool at one time. `demand`: requests a second that arrive in the next MOMENT_S; `capacity`: how many of this
+    mix its ready replicas sustain.
 
     `queued` requests have no first token yet, `running` ones decode.
     """
@@ -87,15 +102,15 @@ class FluidMoment:
 
 @dataclass(frozen=True, slots=True)
 class FluidResult:
-    """Of the scored window: requests `offered`, those that `attained` both limits, and GPU time from order to release.
+    """Requests of the scored window that were offered, answered, and attained both limits; GPU time in that window.
 
-    `expired`: those that waited too long or found no room. `decisions`: our policy's that changed replicas, with their
-    time.
+    Requests without an answer waited too long or found no room. GPU time is from order to release. `decisions`: our
+    policy's that changed replicas, with their time.
     """
 
     offered: float
+    answered: float
     attained: float
-    expired: float
     gpu_s: float
     timeline: tuple[FluidMoment, ...]
     decisions: tuple[tuple[float, Decision], ...] = ()
