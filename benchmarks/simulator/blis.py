@@ -63,7 +63,7 @@ UNKNOWN = StepTime(base=0.0, prefill=0.0)
 """The engine predicts nothing, so that its steps have no limit in seconds."""
 COPIES = {"moderate": 3, "high": 6}
 """Copies of Azure's log for each replica: some 16 and 32 requests a second."""
-REQUESTS, QUICK_REQUESTS = 4000, 400
+REQUESTS, QUICK_REQUESTS = 2000, 400
 SAME = Bar(1.0)
 
 
