@@ -1,0 +1,2 @@
+def report_page(comparison: object, about: str) -> str:
+    return ""
