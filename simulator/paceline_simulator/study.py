@@ -102,6 +102,11 @@ class Study:
                 bounds = f"spec.pools[{place}].replicas allows {pool.min} to {pool.max}"
                 raise InvalidInput("--policy", f"{policy}: {bounds}; choose a number within, or change the bounds")
 
+    def seeds(self, policy: str, count: int) -> range:
+        """Seeds of the policy's runs: one, if all would be equal, since nothing starts and the trace is played once."""
+        alone = self.replay.times == 1 and _constant(policy_of(policy)) is not None
+        return range(1 if alone else count)
+
     def run(self, policy: str, seed: int) -> StudyRow:
         """Simulate one run."""
         requests = self.replay.requests(self.fitting, seed)

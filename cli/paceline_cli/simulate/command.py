@@ -78,7 +78,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     _check(study, policies)
     _check_writable(out, report)
     typer.echo(_intention(study, trace), err=True)
-    rows, whole = _rows(study, [(name, seed) for name in policies for seed in range(seeds)], out)
+    runs = [(name, seed) for name in policies for seed in study.seeds(name, seeds)]
+    rows, whole = _rows(study, runs, out)
     if not rows:
         typer.echo("interrupted; no run has ended", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -90,7 +91,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     if report is not None:
         report.write_text(report_page(comparison, _intention(study, trace)))
     if not whole:
-        typer.echo(f"interrupted; this is of {counted(len(rows), 'run')} of {len(policies) * seeds}", err=True)
+        typer.echo(f"interrupted; this is of {counted(len(rows), 'run')} of {len(runs)}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
