@@ -12,8 +12,8 @@ from math import floor, log10
 
 Point = tuple[float, float]
 _WIDTH, _HEIGHT = 1000.0, 300.0
-_LABEL_WIDTH, _LABEL_HEIGHT = 18.0, 7.0
-"""Room for a label of dots, in percent of a chart."""
+_LETTER, _LABEL_HEIGHT = 2.2, 7.0
+"""Room for a letter and a line beside a dot, in percent of a chart on a phone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,18 @@ class Chart:
             self._drawn.append(f'<g class="mark">{title}<path class="reach" {path}/><path {path}/></g>')
 
     def labels(self, labels: Iterable[tuple[Point, str, str]]) -> None:
-        """Texts beside points, each with a class; those that would cover another one move down."""
-        taken: list[Point] = []
-        placed = sorted(
-            ((self._across.share(x) * 100, 100 - self._up.share(y) * 100, text, name) for (x, y), text, name in labels),
-            key=lambda label: label[1],
-        )
-        for left, height, text, name in placed:
-            top = height
-            for other_left, other_top in taken:
-                if abs(left - other_left) < _LABEL_WIDTH and top < other_top + _LABEL_HEIGHT:
-                    top = other_top + _LABEL_HEIGHT
-            taken.append((left, top))
-            side = "before" if left > 100 - _LABEL_WIDTH else "after"
+        """Texts beside points, each with a class; one that would cover another moves down."""
+        taken: list[tuple[float, float, float]] = []
+        for (x, y), text, name in sorted(labels, key=lambda label: -label[0][1]):
+            left, top, width = self._across.share(x) * 100, 100 - self._up.share(y) * 100, _LETTER * (len(text) + 2)
+            before = left > 100 - width
+            start = left - width if before else left
+            for begin, end, height in sorted(taken, key=lambda place: place[2]):
+                if start < end and begin < start + width and abs(top - height) < _LABEL_HEIGHT:
+                    top = height + _LABEL_HEIGHT
+            taken.append((start, start + width, top))
             style = f"left:{left:.1f}%;top:{top:.1f}%"
+            side = "before" if before else "after"
             self._texts.append(f'<span class="label {side} {name}" style="{style}">{escape(text)}</span>')
 
     def html(self, name: str, about: str) -> str:

@@ -17,7 +17,7 @@ from paceline_simulator.study_rows import Interval, StudyRow
 _MOST_POINTS = 480
 _FEWEST_MISSES = 1e-4
 """Attainment beyond four nines is drawn there."""
-_NINES = ((0.0, "0 %"), (0.5, "68 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "100 %"))
+_NINES = ((0.0, "0 %"), (0.301, "50 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "100 %"))
 
 
 def report_page(comparison: Comparison, about: str) -> str:

@@ -34,7 +34,7 @@ def test_the_options_choose_a_part_and_its_copies() -> None:
 
 
 def test_a_part_without_requests_is_refused_with_the_end_of_the_trace() -> None:
-    with pytest.raises(InvalidInput, match="no request from 60 s .* its last one is at 6 s"):
+    with pytest.raises(InvalidInput, match=r"no request from 60 s .* its last one is at 6 s"):
         trace_profile("log.csv", TRACE, Replay(start_s=60.0), seed=1)
 
 

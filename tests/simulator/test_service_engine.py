@@ -1,5 +1,6 @@
 """A manifest becomes engines as its workers would have them; what a simulation lacks is named by field with the fix."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,9 +56,15 @@ def test_a_lead_replaces_the_start_and_an_emulated_service_knows_it() -> None:
 
 
 LACKING: tuple[tuple[ResolvedService, str], ...] = (
-    (service("cpu"), r"spec\.pools\[0\]\.accelerator: workers on cpu measure .* emulate one with spec\.engine\.emulate"),
+    (
+        service("cpu"),
+        r"spec\.pools\[0\]\.accelerator: workers on cpu measure .* emulate one with spec\.engine\.emulate",
+    ),
     (service("b300"), r"spec\.pools\[0\]\.accelerator: 'b300' is not known; write h100, .* AcceleratorProfile"),
-    (service(emulate=EMULATE, kvCache={"hostOffloadBytes": "8Gi"}), r"spec\.engine\.kvCache\.hostOffloadBytes: .*leave"),
+    (
+        service(emulate=EMULATE, kvCache={"hostOffloadBytes": "8Gi"}),
+        r"spec\.engine\.kvCache\.hostOffloadBytes: .*leave",
+    ),
     (service(emulate=EMULATE, kvCache={"attentionWindow": 512}), r"spec\.engine\.kvCache\.attentionWindow: .*leave"),
     (service(emulate=EMULATE, maxModelLen=200_000), r"spec\.engine\.(maxModelLen|emulate): .*(lower it|fewer bytes)"),
 )
@@ -70,8 +77,6 @@ def test_what_a_simulation_lacks_is_named_by_field_with_the_fix(lacking: Resolve
 
 
 def test_a_model_without_its_files_is_named() -> None:
-    from dataclasses import replace
-
     there = service("h100")
     gone = replace(there, model=replace(there.model, source="file:///nowhere/model"))
     with pytest.raises(InvalidInput, match=r"spec\.model\.source: .*config\.json.*emulate one"):
