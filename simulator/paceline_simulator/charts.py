@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, log10
 
 Point = tuple[float, float]
 _WIDTH, _HEIGHT = 1000.0, 300.0
@@ -32,8 +32,8 @@ class Axis:
 def number_axis(highest: float, most: int = 4) -> Axis:
     """From 0 to at least `highest`, with round ticks, `most` besides 0."""
     step = _round_step(max(highest, 1e-9) / most)
-    count = max(-(-highest // step), 1)
-    return Axis(0.0, count * step, tuple((step * number, f"{step * number:g}") for number in range(int(count) + 1)))
+    count = max(ceil(highest / step - 1e-9), 1)
+    return Axis(0.0, count * step, tuple((step * number, f"{step * number:g}") for number in range(count + 1)))
 
 
 def time_axis(end: float, most: int = 6) -> Axis:

@@ -97,8 +97,8 @@ class Study:
     def check(self, policy: str) -> None:
         """Raises InvalidInput for an unknown policy, and for static replicas outside the pools' bounds."""
         replicas = _constant(policy_of(policy))
-        for place, pool in enumerate(self.pools.service.pools if replicas is not None else ()):
-            if not pool.min <= replicas <= pool.max:
+        for place, pool in enumerate(self.pools.service.pools):
+            if replicas is not None and not pool.min <= replicas <= pool.max:
                 bounds = f"spec.pools[{place}].replicas allows {pool.min} to {pool.max}"
                 raise InvalidInput("--policy", f"{policy}: {bounds}; choose a number within, or change the bounds")
 

@@ -1,0 +1,47 @@
+# ruff: noqa: INP001 - a script, not part of a package
+"""Writes the synthetic traces of the stories beside this file: a morning ramp, and chats with rare long prompts.
+
+The same seed writes the same bytes: `python examples/simulate/make_traces.py`.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+from paceline_simulator.traces import TraceRequest
+from paceline_simulator.workloads import Lengths, combine, mixed, poisson, ramp, varying
+
+HERE = Path(__file__).parent
+SPAN_S = 1500.0
+
+
+def chat(random: Random) -> TraceRequest:
+    """A prompt of about 2,000 tokens and an answer of about 100."""
+    return TraceRequest(0.0, round(random.lognormvariate(7.4, 0.7)) + 20, round(random.expovariate(1 / 100)) + 1)
+
+
+def document(random: Random) -> TraceRequest:
+    """16,000 to 30,000 tokens of prompt, and a short answer."""
+    return TraceRequest(0.0, random.randrange(16_000, 30_000), 60)
+
+
+def write(name: str, requests: Iterable[TraceRequest]) -> None:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("t_s", "prompt_tokens", "output_tokens"))
+    rows.writerows((f"{request.at:.3f}", request.prompt_tokens, request.output_tokens) for request in requests)
+    (HERE / name).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def main() -> None:
+    random = Random(1)  # noqa: S311 - repeatable draws, no secrets
+    write("morning.csv.gz", combine(varying(ramp(0.3, 6.0, SPAN_S), 6.0, random), chat, random, SPAN_S))
+    lengths: Lengths = mixed(chat, document, 0.04)
+    write("long_prompts.csv.gz", combine(poisson(1.5, random), lengths, random, SPAN_S))
+
+
+if __name__ == "__main__":
+    main()
