@@ -22,9 +22,9 @@ def simulate_runs(study: Study, runs: Sequence[tuple[str, int]], done: Callable[
     workers = min(os.cpu_count() or 1, len(runs))
     pool = ProcessPoolExecutor(workers, get_context("spawn"))  # a forked one would inherit the terminal's progress bar
     try:
-        with _interrupt_by(signal.SIG_IGN):
+        with _handling(signal.SIG_IGN, signal.SIGINT):
             futures = [pool.submit(study.run, policy, seed) for policy, seed in runs]
-        with _interrupt_by(signal.default_int_handler):
+        with _handling(signal.default_int_handler, signal.SIGINT, signal.SIGTERM):
             for future in as_completed(futures):
                 done(future.result())
     except BrokenProcessPool:
@@ -37,9 +37,9 @@ def simulate_runs(study: Study, runs: Sequence[tuple[str, int]], done: Callable[
 
 
 @contextmanager
-def _interrupt_by(handler: signal.Handlers | Callable[..., object]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM so during the block."""
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+def _handling(handler: signal.Handlers | Callable[..., object], *numbers: signal.Signals) -> Iterator[None]:
+    """Handle the signals so during the block."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
