@@ -38,7 +38,7 @@ def write(name: str, requests: Iterable[TraceRequest]) -> None:
 
 def main() -> None:
     random = Random(1)  # noqa: S311 - repeatable draws, no secrets
-    write("morning.csv.gz", combine(varying(ramp(0.3, 6.0, SPAN_S), 6.0, random), chat, random, SPAN_S))
+    write("morning.csv.gz", combine(varying(ramp(0.3, 12.0, SPAN_S), 12.0, random), chat, random, SPAN_S))
     lengths: Lengths = mixed(chat, document, 0.04)
     write("long_prompts.csv.gz", combine(poisson(1.5, random), lengths, random, SPAN_S))
 

@@ -137,11 +137,11 @@ def _timeline(policy: PolicySummary) -> str:
 
 def _replicas(row: StudyRow, points: Sequence[Interval], end: float) -> str:
     highest = max(max(p.ready + p.starting + p.draining, p.demand, p.desired) for p in points)
-    chart, floor = _chart(row, end, highest), [(p.at, 0.0) for p in points]
+    chart, base = _chart(row, end, highest), [(p.at, 0.0) for p in points]
     for name in ("ready", "starting", "draining"):
-        above = [(p.at, low + getattr(p, name)) for p, (_, low) in zip(points, floor, strict=True)]
-        chart.area(floor, above, name, end=end)
-        floor = above
+        above = [(p.at, low + getattr(p, name)) for p, (_, low) in zip(points, base, strict=True)]
+        chart.area(base, above, name, end=end)
+        base = above
     chart.line([(p.at, p.demand) for p in points], "demand")
     chart.marks(Mark(decision.at, f"{clock(decision.at)} {decision.sentence}") for decision in row.decisions)
     legend = _legend(

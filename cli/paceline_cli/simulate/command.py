@@ -193,7 +193,7 @@ def _rows(study: Study, runs: Sequence[tuple[str, int]], out: Path | None) -> tu
 def _progress(total: int) -> Iterator[Callable[[StudyRow], None]]:
     """A function that tells of a run that has ended: by a bar on a terminal, else by a line."""
     if not sys.stderr.isatty():
-        yield lambda row: typer.echo(_told(row), err=True)
+        yield lambda row: typer.echo(_row_line(row), err=True)
         return
     columns = (
         TextColumn("simulating"),
@@ -204,8 +204,8 @@ def _progress(total: int) -> Iterator[Callable[[StudyRow], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda row: bar.update(task, advance=1, description=_told(row))
+        yield lambda row: bar.update(task, advance=1, description=_row_line(row))
 
 
-def _told(row: StudyRow) -> str:
+def _row_line(row: StudyRow) -> str:
     return f"{row.policy} seed {row.seed}: {row.attainment:.2%} in time, {gpu_hours(row.gpu_hours)}"
