@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, not part of a package
-"""Writes the synthetic traces of the stories beside this file: a morning ramp, and chats with rare long prompts.
+"""Writes the synthetic traces of the stories beside this file: a rise and fall, and chats with rare long prompts.
 
 The same seed writes the same bytes: `python examples/simulate/make_traces.py`.
 """
@@ -12,15 +12,26 @@ from pathlib import Path
 from random import Random
 
 from paceline_simulator.traces import TraceRequest
-from paceline_simulator.workloads import Lengths, combine, mixed, poisson, ramp, varying
+from paceline_simulator.workloads import Lengths, combine, mixed, poisson, varying
 
 HERE = Path(__file__).parent
+HALF_S = 1800.0
 SPAN_S = 1500.0
 
 
 def chat(random: Random) -> TraceRequest:
     """A prompt of about 2,000 tokens and an answer of about 100."""
     return TraceRequest(0.0, round(random.lognormvariate(7.4, 0.7)) + 20, round(random.expovariate(1 / 100)) + 1)
+
+
+def summary(random: Random) -> TraceRequest:
+    """A prompt of about 3,500 tokens and an answer of about 100."""
+    return TraceRequest(0.0, round(random.lognormvariate(8.0, 0.6)) + 20, round(random.expovariate(1 / 100)) + 1)
+
+
+def wave(at: float) -> float:
+    """Requests a second: up for half an hour, then down."""
+    return 0.3 + 3.2 * (1 - abs(at / HALF_S - 1))
 
 
 def document(random: Random) -> TraceRequest:
@@ -37,10 +48,10 @@ def write(name: str, requests: Iterable[TraceRequest]) -> None:
 
 
 def main() -> None:
-    random = Random(1)  # noqa: S311 - repeatable draws, no secrets
-    write("morning.csv.gz", combine(varying(ramp(0.3, 12.0, SPAN_S), 12.0, random), chat, random, SPAN_S))
+    rising, rare = Random(1), Random(2)  # noqa: S311 - repeatable draws, no secrets
+    write("wave.csv.gz", combine(varying(wave, 3.5, rising), summary, rising, 2 * HALF_S))
     lengths: Lengths = mixed(chat, document, 0.04)
-    write("long_prompts.csv.gz", combine(poisson(1.5, random), lengths, random, SPAN_S))
+    write("long_prompts.csv.gz", combine(poisson(1.5, rare), lengths, rare, SPAN_S))
 
 
 if __name__ == "__main__":
