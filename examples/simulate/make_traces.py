@@ -31,7 +31,7 @@ def summary(random: Random) -> TraceRequest:
 
 def wave(at: float) -> float:
     """Requests a second: up for half an hour, then down."""
-    return 0.3 + 3.2 * (1 - abs(at / HALF_S - 1))
+    return 0.3 + 6.2 * (1 - abs(at / HALF_S - 1))
 
 
 def document(random: Random) -> TraceRequest:
@@ -39,20 +39,24 @@ def document(random: Random) -> TraceRequest:
     return TraceRequest(0.0, random.randrange(16_000, 30_000), 60)
 
 
-def write(name: str, requests: Iterable[TraceRequest]) -> None:
+def traces() -> dict[str, list[TraceRequest]]:
+    """By file."""
+    rising, rare = Random(1), Random(2)  # noqa: S311 - repeatable draws, no secrets
+    lengths: Lengths = mixed(chat, document, 0.04)
+    return {
+        "wave.csv.gz": combine(varying(wave, 6.5, rising), summary, rising, 2 * HALF_S),
+        "long_prompts.csv.gz": combine(poisson(1.5, rare), lengths, rare, SPAN_S),
+    }
+
+
+def table(requests: Iterable[TraceRequest]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("t_s", "prompt_tokens", "output_tokens"))
     rows.writerows((f"{request.at:.3f}", request.prompt_tokens, request.output_tokens) for request in requests)
-    (HERE / name).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
-
-
-def main() -> None:
-    rising, rare = Random(1), Random(2)  # noqa: S311 - repeatable draws, no secrets
-    write("wave.csv.gz", combine(varying(wave, 3.5, rising), summary, rising, 2 * HALF_S))
-    lengths: Lengths = mixed(chat, document, 0.04)
-    write("long_prompts.csv.gz", combine(poisson(1.5, rare), lengths, rare, SPAN_S))
+    return text.getvalue()
 
 
 if __name__ == "__main__":
-    main()
+    for name, requests in traces().items():
+        (HERE / name).write_bytes(gzip.compress(table(requests).encode(), mtime=0))

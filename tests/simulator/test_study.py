@@ -49,7 +49,7 @@ def test_a_run_is_judged_by_the_promise_of_the_manifest() -> None:
 
 def test_the_warm_up_takes_at_most_a_quarter_and_is_neither_scored_nor_paid() -> None:
     made = study()
-    assert made.score == (pytest.approx(20.0, rel=0.01), pytest.approx(80.0, rel=0.01))
+    assert made.score == pytest.approx((20.0, 80.0), rel=0.01)
     assert replace(made, warmup_s=5.0).score[0] == 5.0
     row = made.run("static:2", 0)
     start, end = row.score
