@@ -16,6 +16,7 @@ from paceline_simulator.study_rows import StudyRow
 
 TIE = 0.05
 """The bar of the simulator's replica-time against real processes."""
+_SAME = "about as much"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,13 @@ class Comparison:
             return f"{cost}; no static pool of this study holds it."
         others = [policy for policy in self.policies if policy.holds and not policy.static]
         if best is not reference:
-            return f"{cost}, {_difference(self.against_reference(best))} {reference.policy}, the cheapest static pool."
+            difference = _difference(self.against_reference(best))
+            link = "as" if difference == _SAME else "than"
+            return f"{cost}, {difference} {link} {reference.policy}, the cheapest static pool."
         if not others:
             return f"{cost}; no policy that scales holds it."
         second = min(others, key=lambda policy: policy.gpu_hours)
-        return f"{cost}; {second.policy} needs {_difference(self.against_reference(second))} that."
+        return f"{cost}; {second.policy} needs {_difference(self.against_reference(second))}."
 
 
 def _cheapest(policies: Iterable[PolicySummary]) -> PolicySummary | None:
@@ -120,8 +123,8 @@ def _cheapest(policies: Iterable[PolicySummary]) -> PolicySummary | None:
 
 def _difference(share: float | None) -> str:
     if share is None or abs(share) < TIE:
-        return "about as much as"
-    return f"{abs(share):.0%} {'less' if share < 0 else 'more'} than"
+        return _SAME
+    return f"{abs(share):.0%} {'less' if share < 0 else 'more'}"
 
 
 def gpu_hours(value: float) -> str:

@@ -11,7 +11,7 @@ from math import log10
 
 from paceline_core.units import brief, counted
 from paceline_simulator.charts import Axis, Chart, Mark, clock, number_axis, strip, time_axis
-from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise, describe_target
+from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise
 from paceline_simulator.study_rows import Interval, StudyRow
 
 _MOST_POINTS = 480
@@ -54,11 +54,11 @@ def nines(attainment: float) -> float:
 def _policies(comparison: Comparison) -> str:
     rows = [row for policy in comparison.policies for row in policy.rows]
     share, cost = _attainment_axis(rows), number_axis(max(row.gpu_hours for row in rows))
-    heads = "".join(f"<th>{escape(describe_target(target))}</th>" for target in comparison.promise)
+    heads = "".join(f"<th>{target.metric.upper()} p{target.quantile * 100:g} met</th>" for target in comparison.promise)
     body = "".join(f"<tr>{''.join(_cells(comparison, p, share, cost))}</tr>" for p in comparison.policies)
     return (
         "<section><h2>Policies</h2><div class=wide><table class=policies><thead><tr><th>policy<th>promise"
-        f"{heads}<th colspan=2>all in time<th colspan=2>GPU-hours<th>$<th>against static<th>TTFT p95<th>TPOT p95"
+        f"{heads}<th colspan=2>all met<th colspan=2>GPU-hours<th>$<th>against static<th>TTFT p95<th>TPOT p95"
         f"</thead><tbody>{body}</tbody></table></div><p class=note>Shares of the requests offered. A policy holds the "
         "promise if each target's share is reached, in the median of its seeds; a dot is one seed. Differences under "
         f"{TIE:.0%} are within the simulator's error.</p></section>"

@@ -45,7 +45,7 @@ STATIC = row("static:3", 0, 0.99, 3.0)
 HEADLINES: Sequence[tuple[tuple[StudyRow, ...], str]] = (
     ((row("slo", hours=2.1), STATIC), "slo holds .* cost, 2.1 GPU-hours, 30% less than static:3, the cheapest static"),
     ((row("slo", hours=2.95), STATIC), "slo holds .*, about as much as static:3"),
-    ((row("slo", hours=4.5), STATIC), "static:3 holds .* cost, 3.0 GPU-hours; slo needs 50% more than that"),
+    ((row("slo", hours=4.5), STATIC), "static:3 holds .* cost, 3.0 GPU-hours; slo needs 50% more"),
     ((row("slo", 0, 0.5), STATIC), "static:3 holds .*; no policy that scales holds it"),
     ((row("slo", hours=0.5),), "slo holds .*, 0.50 GPU-hours; no static pool of this study holds it"),
     ((row("slo", 0, 0.5), row("kpa", 0, 0.7)), "No policy holds the promise; kpa is closest, with 70.0% in time"),
