@@ -15,10 +15,10 @@ TRACE_HELP = "Request log: CSV or JSON lines of Azure, BurstGPT, Mooncake, or t_
 
 Times = Annotated[int, typer.Option("--times", metavar="K", help="Copies of the trace at once, at random phases.")]
 Crowd = Annotated[
-    str | None, typer.Option("--crowd", metavar="TIME", help="Start the copies within about this time instead: 30s.")
+    str | None, typer.Option("--crowd", metavar="TIME", help="Start the copies within about this time, e.g. 30s.")
 ]
-From = Annotated[str, typer.Option("--from", metavar="TIME", help="Where in the trace to begin: 10m.")]
-Span = Annotated[str | None, typer.Option("--span", metavar="TIME", help="How much of the trace to play: 1h.")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help="Where in the trace to begin, e.g. 10m.")]
+Span = Annotated[str | None, typer.Option("--span", metavar="TIME", help="How much of the trace to play, e.g. 1h.")]
 
 
 def duration(option: str, text: str) -> float:

@@ -44,28 +44,31 @@ app = command_app()
 
 @app.command(help="Replay a trace under scaling policies on a virtual clock; compare attainment and GPU-hours.")
 def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
-    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="YAML file with the InferenceService.")],
+    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests.")],
     trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help=TRACE_HELP)],
     policy: Annotated[
         str, typer.Option("--policy", metavar="LIST", help="Policies, like slo,hpa-queue:8,static:4.")
     ] = "slo,hpa-queue",
-    service: Annotated[str | None, typer.Option("--service", help="Its name, where FILE has several.")] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Service to simulate, where FILE has several.")
+    ] = None,
     request_class: Annotated[
         RequestClass, typer.Option("--class", help="Class of all requests.")
     ] = RequestClass.INTERACTIVE,
     lead: Annotated[
-        str | None, typer.Option("--lead", metavar="TIME", help="From order to ready, ±15 %; else as planned: 180s.")
+        str | None, typer.Option("--lead", metavar="TIME", help="Time from order to ready, e.g. 180s; else as planned.")
     ] = None,
     times: Times = 1,
     crowd: Crowd = None,
     start: From = "0s",
     span: Span = None,
     warmup: Annotated[
-        str | None, typer.Option("--warmup", metavar="TIME", help="Not scored, not paid; at most a quarter: 10m.")
+        str | None,
+        typer.Option("--warmup", metavar="TIME", help="Neither scored nor paid; default 10m, at most a quarter."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Runs of each policy.")] = 3,
     out: Annotated[Path | None, typer.Option("--out", help="Add a JSON line for each run; skip those in it.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page of HTML.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write the result as a page of HTML.")] = None,
     as_json: AsJson = False,
 ) -> None:
     lead_s = None if lead is None else duration("--lead", lead)

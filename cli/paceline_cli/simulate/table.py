@@ -34,7 +34,7 @@ def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
     yield f"{policy.gpu_hours:.2f}"
     yield "-" if policy.dollars is None else f"{policy.dollars:.2f}"
     share = comparison.against_reference(policy)
-    yield "-" if share is None else "±0 %" if abs(share) < TIE else f"{share:+.0%}"
+    yield "-" if share is None else "±0%" if abs(share) < TIE else f"{share:+.0%}"
     yield f"{policy.worst.attainment:.2%} (seed {policy.worst.seed})"
 
 
