@@ -16,7 +16,7 @@ PAGE = (HERE / "README.md").read_text()
 COMMANDS = [
     line.removeprefix("paceline simulate ") for line in PAGE.splitlines() if line.startswith("paceline simulate")
 ]
-SHORT = ("--span", "20s", "--policy", "static:6", "--seeds", "1")
+SHORT = ("--span", "200s", "--policy", "static:6", "--seeds", "1")
 """The last of an option counts."""
 
 
