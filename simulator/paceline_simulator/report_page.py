@@ -12,6 +12,7 @@ from math import log10
 from paceline_core.units import brief, counted
 from paceline_simulator.charts import Axis, Chart, Mark, clock, number_axis, strip, time_axis
 from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise
+from paceline_simulator.simulation import MOMENT_S
 from paceline_simulator.study_rows import Interval, StudyRow
 
 _MOST_POINTS = 480
@@ -127,7 +128,7 @@ def _timelines(comparison: Comparison) -> str:
 
 def _timeline(policy: PolicySummary) -> str:
     row = policy.typical
-    points, end = _thinned(row.timeline), row.timeline[-1].at + row.timeline[1].at - row.timeline[0].at
+    points, end = _thinned(row.timeline), row.timeline[-1].at + MOMENT_S
     note = f"{policy.policy}, seed {row.seed}, the median one: {_percent(row.attainment)} in time. Shaded: not scored."
     return (
         f"<p class=note>{escape(note)}</p>{_replicas(row, points, end)}{_flow(row, points, end)}"

@@ -72,6 +72,11 @@ def test_each_policy_has_a_line_a_point_and_a_timeline_with_its_decisions() -> N
     assert text.count("<title>0:12 1→2: demand &lt;needs&gt; 2</title>") == 3
 
 
+def test_a_run_of_a_few_seconds_is_drawn() -> None:
+    short = row("slo", timeline=row("slo").timeline[:1], decisions=(), score=(1.0, 4.0))
+    assert "This policy gives no reasons" in page(short)
+
+
 def test_a_day_is_drawn_with_few_points_and_keeps_its_longest_queue() -> None:
     day = tuple(Interval(10.0 * n, 1.0, 1.0, 1, 1, 0, 0, 77 if n == 5000 else 0, 0) for n in range(8640))
     text = page(row("slo", timeline=day, score=(600.0, 86400.0)))
