@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import product
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
-from benchmarks.autoscaling.exact import LEAD_S, SCRAPE_LAG_S, first_replicas
+from benchmarks.autoscaling.exact import LEAD_S, SCRAPE_LAG_S, SPREAD, first_replicas
 from benchmarks.autoscaling.settings import MOST, Setting
 from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
 
@@ -36,6 +36,7 @@ def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float =
         bins=demand_bins(requests, span_s=window.end),
         replicas=1,
         lead_s=lead_s,
+        lead_spread=SPREAD,
         lengths=length_spread(requests),
         score=(WARMUP_S, window.end),
         start=EPOCH.timestamp(),

@@ -23,7 +23,7 @@ from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import FluidPlan
 from paceline_autoscaler.state import PoolSpeed
 from paceline_simulator.bins import demand_bins, length_spread
-from paceline_simulator.cluster import EPOCH
+from paceline_simulator.cluster import EPOCH, StartTimes
 from paceline_simulator.policies import policy_of
 from paceline_simulator.simulation import Simulation
 from paceline_simulator.traces import TraceRequest
@@ -89,6 +89,7 @@ def fluid(requests: Sequence[TraceRequest], policy: str, replicas: int, score: S
         bins=demand_bins(requests, bin_s, span_s=score[1]),
         replicas=replicas,
         bin_s=bin_s,
+        lead_spread=StartTimes.of(0.0).spread,
         lengths=length_spread(requests),
         score=score,
         start=EPOCH.timestamp(),

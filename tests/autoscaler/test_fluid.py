@@ -13,7 +13,7 @@ from tests.autoscaler.factories import goal
 from paceline_autoscaler.policies import fluid_signals
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
-from paceline_autoscaler.policies.fluid_latency import STEPS_AHEAD
+from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD
 from paceline_autoscaler.policies.fluid_types import CLASS, DemandBin, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy, ProductionPolicy
 from paceline_autoscaler.signals import attainment, live
@@ -101,6 +101,12 @@ def test_a_drain_is_paid_until_its_streams_have_moved() -> None:
     assert result.answered == pytest.approx(200)
 
 
+def test_starts_differ_around_the_lead_in_turn() -> None:
+    result = run(plan_of(*[1.0] * 20, lead_s=100.0, lead_spread=0.2), Script({0: 1, 10: 9}))
+    ready = [moment.ready for moment in result.timeline]
+    assert (ready[7], ready[11], ready[15]) == (1, 1 + 4, 1 + 8)  # 31 % sooner, the lead, 31 % later
+
+
 def test_a_start_may_take_no_time() -> None:
     assert queued(run(plan_of(15.0, 15.0, 15.0, lead_s=0.0), Script({0: 1, 10: 2}))) == [0.0, 50.0, 0.0]
 
@@ -153,7 +159,7 @@ def test_a_policy_sees_the_queue_and_the_misses() -> None:
     (cls,) = last.demand.classes
     load = last.pools[0].loads[0]
     assert cls.queued + load.waiting == pytest.approx(46 * 5, abs=1)
-    assert load.waiting == 5  # half a second of prompts
+    assert load.running + load.waiting == pytest.approx(5, abs=1)  # half a second of prompts
     assert cls.oldest_s == pytest.approx(230 / 15, abs=0.5)
     assert cls.queued_tokens == pytest.approx(1000 * cls.queued, abs=1000)
     assert last.attainment is not None

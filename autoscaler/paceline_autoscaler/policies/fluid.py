@@ -34,11 +34,13 @@ class _FluidRun:
         self._plan = plan
         self._policy = policy
         self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
-        self._pool = FluidPool(self._model, plan.lead_s)
-        self._latencies = Latencies(plan.speed.step_time, plan.lengths)
-        self._signals = FluidSignals(plan, self._pool, self._latencies)
+        self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread)
         self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
+        total = sum(plan.bins, DemandBin())
+        mean = mix_of(total, plan.speed) if total.arrivals else NO_REQUEST
+        self._latencies = Latencies(plan.speed.step_time, plan.lengths, mean)
+        self._signals = FluidSignals(plan, self._pool, self._latencies)
         self._timeline: list[FluidMoment] = []
         self._offered = self._answered = self._attained = self._gpu_s = 0.0
         self._second = (0.0, 0.0)

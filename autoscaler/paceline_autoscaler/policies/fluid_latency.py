@@ -6,53 +6,49 @@ steps that carry prompts, so its mean scatters, the more since these come in run
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import erf, sqrt
 from operator import mul
 
-from paceline_autoscaler.policies.fluid_pool import Answers, Ended
+from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import LengthSpread
 from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime
 
-STEPS_AHEAD = 1.5
-"""Steps before a request's own: half of the one under way, and the one that is planned already."""
 _HALVINGS = 12
+_LEAST_SHARE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies on replicas with this step time, of requests whose lengths spread like this."""
+    """Latencies of requests whose lengths spread around `mix` like this, on replicas with this step time."""
 
-    step: StepTime
-    lengths: LengthSpread
-
-    def prefill_s(self, mix: RequestMix) -> list[float]:
-        """Seconds of work of each prompt of the spread."""
-        linear = self.step.prefill * mix.uncached
-        shares = self.lengths.prompt
-        square = (mix.prefill_s - linear) * len(shares) / sum([one * one for one in shares])
-        return [linear * one + square * one * one for one in shares]
+    def __init__(self, step: StepTime, lengths: LengthSpread, mix: RequestMix) -> None:
+        linear = step.prefill * mix.uncached
+        square = (mix.prefill_s - linear) * len(lengths.prompt) / sum([one * one for one in lengths.prompt])
+        self._prompts = [mix.prompt * one for one in lengths.prompt]
+        self._prefill_s = [linear * one + square * one * one for one in lengths.prompt]
+        self._outputs = [mix.output * one for one in lengths.output]
 
     def share_in_time(self, answers: Answers, ttft: SloTarget) -> float:
         """The share of a part whose first token came within the limit for its prompt."""
-        part, share = answers.part, max(answers.prefill_share, 1e-9)
-        ahead_s, longest = STEPS_AHEAD * answers.step_s, self.lengths.prompt[-1]
-        if max(part.wait, part.last_wait) + ahead_s + longest**2 * part.mix.prefill_s / share <= ttft.seconds:
+        part, share = answers.part, max(answers.prefill_share, _LEAST_SHARE)
+        ahead_s = STEPS_AHEAD * answers.step_s
+        if max(part.wait, part.last_wait) + ahead_s + self._prefill_s[-1] / share <= ttft.seconds:
             return 1.0
-        limits = [ttft.limit(part.mix.prompt * one) - ahead_s for one in self.lengths.prompt]
-        own = self.prefill_s(part.mix)
-        return sum([part.share_within(limit - s / share) for limit, s in zip(limits, own, strict=True)]) / len(own)
+        within = [
+            part.share_within(ttft.limit(prompt) - ahead_s - own / share)
+            for prompt, own in zip(self._prompts, self._prefill_s, strict=True)
+        ]
+        return sum(within) / len(within)
 
     def ttft_s(self, ended: Sequence[Ended], quantile: float) -> float:
         """The quantile of the TTFT of requests that have ended."""
         found: list[tuple[float, float]] = []
         for one in ended:
             answers = one.answers
-            part, share = answers.part, max(answers.prefill_share, 1e-9)
+            part, share = answers.part, max(answers.prefill_share, _LEAST_SHARE)
             begun = (part.wait + part.last_wait) / 2 + STEPS_AHEAD * answers.step_s
-            found += [(begun + own / share, part.requests) for own in self.prefill_s(part.mix)]
+            found += [(begun + own / share, part.requests) for own in self._prefill_s]
         found.sort()
         left = (1 - quantile) * sum([requests for _, requests in found])
         for seconds, requests in reversed(found):
@@ -63,14 +59,12 @@ class Latencies:
 
     def tpot_s(self, ended: Sequence[Ended], quantile: float) -> float:
         """The quantile of the TPOT of requests that have ended."""
-        short, mean, longest, prompt, output = _mean_steps(ended)
+        short, mean, longest, prompt = _mean_steps(ended)
         often = (mean - short) / (longest - short) if longest > short else 0.0
         if not 0 < often < 1:
             return mean
         runs = _correlated_steps(often, (1 - short / mean) / (1 - short / longest), prompt / (longest - short))
-        scales = [
-            sqrt(2 * often * (1 - often) * min(runs / max(output * one - 1, 1.0), 1.0)) for one in self.lengths.output
-        ]
+        scales = [sqrt(2 * often * (1 - often) * min(runs / max(output - 1, 1.0), 1.0)) for output in self._outputs]
         low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -80,12 +74,11 @@ class Latencies:
 
 
 def _mean_steps(ended: Sequence[Ended]) -> list[float]:
-    """Seconds of a step that only decodes, of a mean step, and of the longest; of a prompt; and the output tokens."""
+    """Seconds of a step that only decodes, of a mean step, and of the longest; and of a prompt."""
     rows = [
-        (one.answers.decode_step_s, one.tpot_s, one.answers.longest_step_s, one.answers.part.mix.prefill_s,
-         one.answers.part.mix.output)
+        (one.answers.decode_step_s, one.tpot_s, one.answers.longest_step_s, one.answers.part.mix.prefill_s)
         for one in ended
-    ]  # fmt: skip
+    ]
     weights = [one.answers.part.requests for one in ended]
     total = sum(weights)
     return [sum(map(mul, column, weights)) / total for column in zip(*rows, strict=True)]

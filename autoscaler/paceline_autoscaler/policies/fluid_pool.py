@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import exp, expm1, inf
+from statistics import NormalDist
 
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_replica import ReplicaModel, RequestMix
 
+STEPS_AHEAD = 1.5
+"""Steps before a request's own: half of the one under way, and the one that is planned already."""
 GRACE_S = 1.0
 """A draining replica's streams move after this time, as in the gateway's evacuation."""
+_DEVIATIONS = tuple(NormalDist().inv_cdf((2 * place + 1) / 16) for place in (0, 4, 2, 6, 1, 5, 3, 7))
+"""The middles of eight equal parts of the normal distribution, far from each other in turn."""
 _ROUNDING = 1e-6
 _LAST = 0.5
 """A drain has ended when fewer requests than this are left of it."""
@@ -69,18 +74,21 @@ class Ended:
 
 @dataclass(slots=True)
 class FluidPool:
-    """`running` sequences decode on ready replicas: they hold `held` KV tokens, and have `outputs` tokens in all.
+    """Of the requests on ready replicas, prompts of `prefilling` are computed and `running` decode.
 
+    Those that decode hold `held` KV tokens, and will have `outputs` tokens in all.
     `steps`: that each replica has taken; `answers`: what decodes, with the count of steps at which it has ended.
     """
 
     model: ReplicaModel
     lead_s: float
+    lead_spread: float = 0.0
     queue: DeadlineQueue = field(default_factory=DeadlineQueue)
     desired: int = 0
     ready: list[FluidReplica] = field(default_factory=list)
     starting: list[FluidReplica] = field(default_factory=list)
     draining: list[FluidReplica] = field(default_factory=list)
+    prefilling: float = 0.0
     running: float = 0.0
     held: float = 0.0
     outputs: float = 0.0
@@ -109,13 +117,13 @@ class FluidPool:
 
     def begin(self, replicas: int) -> None:
         self.desired = replicas
-        self.ready = [self._order(0.0, 0.0) for _ in range(replicas)]
+        self.ready = [self._order(0.0) for _ in range(replicas)]
 
     def scale(self, desired: int, now: float) -> None:
         """Order or release replicas: starting ones go first and at once, then the newest ready ones drain."""
         self.desired = desired
         more = desired - len(self.ready) - len(self.starting)
-        self.starting += [self._order(now, now + self.lead_s) for _ in range(more)]
+        self.starting += [self._start(now) for _ in range(more)]
         for _ in range(-more):
             if self.starting:
                 self.starting.pop()
@@ -123,15 +131,22 @@ class FluidPool:
                 self._drain(now)
 
     def next_ready(self) -> float:
-        return self.starting[0].ready if self.starting else inf
+        return min([replica.ready for replica in self.starting], default=inf)
 
     def start_due(self, now: float) -> None:
-        while self.starting and self.starting[0].ready <= now:
-            self.ready.append(self.starting.pop(0))
+        if self.next_ready() <= now:
+            self.ready += [replica for replica in self.starting if replica.ready <= now]
+            self.starting = [replica for replica in self.starting if replica.ready > now]
 
-    def _order(self, now: float, ready: float) -> FluidReplica:
+    def _start(self, now: float) -> FluidReplica:
+        replica = self._order(now)
+        deviation = _DEVIATIONS[self._ordered % len(_DEVIATIONS)]
+        replica.ready = now + self.lead_s * max(1 + self.lead_spread * deviation, 0.0)
+        return replica
+
+    def _order(self, now: float) -> FluidReplica:
         self._ordered += 1
-        return FluidReplica(f"fluid-{self._ordered}", now, ready)
+        return FluidReplica(f"fluid-{self._ordered}", now, now)
 
     def _drain(self, now: float) -> None:
         """Drain the newest ready replica."""
@@ -166,7 +181,12 @@ class FluidPool:
         used = sum([part.requests * part.mix.prefill_s for part in served]) / (replicas * seconds)
         self.decode_step_s, longest_s = decode_s, decode_s / (1 - share)
         self.step_s = decode_s / (1 - min(used, share))
+        self.prefilling = sum([part.requests / seconds * self._first_token_s(part.mix, share) for part in served])
         self._decode(start, seconds, served, longest_s)
+
+    def _first_token_s(self, mix: RequestMix, share: float) -> float:
+        """Seconds from a mean request's turn to its first token."""
+        return STEPS_AHEAD * self.step_s + (mix.prefill_s / share if share > 0 else 0.0)
 
     def finished(self, now: float) -> Iterator[Ended]:
         """Those that have had their last token by `now`, the end of the step."""

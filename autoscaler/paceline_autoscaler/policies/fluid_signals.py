@@ -31,7 +31,7 @@ DEMAND_WINDOWS_S = (5, 15, 60)
 ATTAINMENT_WINDOW_S = 60.0
 SCRAPE_S = 15.0
 LOOKAHEAD_S = 0.5
-"""Prefill work that a replica has in advance; what is beyond waits at the gateways."""
+"""Prefill work that a replica gets in advance; what is beyond waits at the gateways."""
 
 Counts = tuple[float, float]
 """Good and bad requests."""
@@ -184,16 +184,21 @@ class FluidSignals:
                 queued=queued,
                 queued_tokens=round(queue.tokens() * share) if queued else 0,
                 held=0 if self._pool.ready else queued,
-                in_flight=round(self._pool.running + inside + sum(one.running for one in self._pool.draining)),
+                in_flight=round(self._computing() + inside + sum(one.running for one in self._pool.draining)),
                 oldest_s=oldest_s,
                 deadline_s=self._plan.hold_s - oldest_s if queued else None,
             ),
         )
 
+    def _computing(self) -> float:
+        """Requests whose prompts or answers ready replicas compute."""
+        return self._pool.prefilling + self._pool.running
+
     def _inside(self) -> float:
-        """Requests that wait in replicas."""
+        """Requests that wait in replicas, beside those whose prompts are computed."""
         queue, ahead_s = self._pool.queue, LOOKAHEAD_S * len(self._pool.ready)
-        return queue.requests * min(ahead_s / queue.work, 1.0) if queue.work > 0 else 0.0
+        ahead = queue.requests * ahead_s / queue.work if queue.work > 0 else 0.0
+        return min(max(ahead - self._pool.prefilling, 0.0), queue.requests)
 
     def _loads(self) -> dict[str, WorkerLoad]:
         pool, speed = self._pool, self._plan.speed
@@ -206,7 +211,7 @@ class FluidSignals:
             one.name: WorkerLoad(
                 worker=one.name,
                 slots=speed.slots,
-                running=_part(pool.running, place, count),
+                running=_part(self._computing(), place, count),
                 waiting=_part(inside, place, count),
                 queued_tokens=round(inside * prompt / count),
                 kv_tokens=speed.kv_tokens,

@@ -48,7 +48,7 @@ class DemandBin:
 
 @dataclass(frozen=True, slots=True)
 class LengthSpread:
-    """How lengths differ: those of equal shares of the requests, shortest first, as multiples of the mean length."""
+    """How lengths differ: those of equal shares of the requests, shortest first, as multiples of the plan's mean."""
 
     prompt: tuple[float, ...] = (1.0,)
     output: tuple[float, ...] = (1.0,)
@@ -59,10 +59,11 @@ class FluidPlan:
     """One service with one pool: its demand, its replicas' speed, how they start, and what is scored.
 
     `bins` of `bin_s` seconds each, within which arrivals are even. `replicas` are ready at the start, a later one
-    `lead_s` after its order. `ttft` and `tpot`: the promise that attainment counts, each request against the limit
-    itself; the service's own targets are what policies see. `start`: Unix seconds of the first bin, for policies'
-    clocks. `score`: the window that results count. A request that has waited `hold_s` leaves, and one that finds
-    `queue_limit` requests waiting does not stay. Verdicts and latencies are seen `metrics_lag_s` after their scrape.
+    `lead_s` after its order; `lead_spread` is the standard deviation of that as a share. `ttft` and `tpot`: the promise
+    that attainment counts, each request against the limit itself; the service's own targets are what policies see.
+    `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results count. A request
+    that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay. Verdicts and
+    latencies are seen `metrics_lag_s` after their scrape.
     """
 
     service: ScalingSpec
@@ -71,6 +72,7 @@ class FluidPlan:
     replicas: int
     bin_s: float = 1.0
     lead_s: float = 180.0
+    lead_spread: float = 0.0
     lengths: LengthSpread = LengthSpread()
     ttft: SloTarget = TTFT
     tpot: SloTarget = TPOT
