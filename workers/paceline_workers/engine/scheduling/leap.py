@@ -4,7 +4,7 @@ While no request waits or joins, a step computes one token for each running requ
 answers end. The memory notices more than counters only when a request takes its next page or fills one. So a `Leap`
 executes those events, in the order in which the steps would, and sets the rest. First and last tokens go through the
 production commit. The result is equal in every field to `step` and `commit` called for each pair of times; there are no
-frames but those of first and last tokens.
+frames but those of first and last tokens (a prompt that is computed again has a first token again).
 
 Steps that need more than this are refused by `leap_limit`: a prompt that the step in flight does not complete, a beam
 search or a fork, an attention window, a host store (its copies belong to a step's plan), or a lack of pages, which
