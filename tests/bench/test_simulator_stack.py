@@ -60,10 +60,11 @@ def test_an_emulated_worker_and_its_simulation_have_one_clock() -> None:
 def test_a_run_that_the_simulator_wrote_differs_only_by_what_the_api_process_adds() -> None:
     rows = [LoggedRequest(0.4 * number, 500 + 40 * number, 50, 0.0, 0.0) for number in range(20)]
     api = ApiTime(0.01, 2e-5)
-    run = Observed(Observed(rows, 0.01, 0.0).predicted(SPEC, api), 0.01, 0.0)
+    run = Observed(Observed(rows, 0.0).predicted(SPEC, api), 0.01)
     assert run.requests[0].ttft >= SPEC.clock.seconds(StepWork(500, 250.5)) + api.seconds(500)
+    assert not run.noisy
     ttft, tpot, late = compared(0.6, [run], SPEC, api)
-    assert (ttft.value, tpot.value, late.value) == pytest.approx((0, 0, 0.01), abs=1e-9)
+    assert (ttft.value, tpot.value, late.value) == pytest.approx((0, 0, 10), abs=1e-9)
 
 
 def test_the_time_of_the_api_process_is_a_line_over_the_prompts_length() -> None:
