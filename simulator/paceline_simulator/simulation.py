@@ -16,7 +16,7 @@ from math import inf
 from random import Random
 
 from paceline_autoscaler.model.observation import scaling_spec
-from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import PastSignals, ReplicaPolicy
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects.resolved import ResolvedService
@@ -24,7 +24,7 @@ from paceline_core.registry.enums import ReplicaState, RequestClass
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.routing.policies import RoutingPolicy, ShortestTTFT
 from paceline_simulator.cluster import EPOCH, PoolPlan, SimulatedCluster, SimulatedReplica
-from paceline_simulator.control import MetricsSpec, ScrapedMetrics, ScrapedSignals, SimulatedScaler
+from paceline_simulator.control import MetricsSpec, ScrapedMetrics, SimulatedScaler
 from paceline_simulator.engine import SimulatedEngine
 from paceline_simulator.events import EventQueue
 from paceline_simulator.gateway import ClientRequest, SimulatedGateway
@@ -220,7 +220,7 @@ class Simulation:
         now, scaler = self.events.now, self.scalers[key]
         self.events.at(now + scaler.policy.lag_s, self._scale, key, scaler.signals(_EPOCH_S + now, now))
 
-    def _scale(self, key: str, signals: ScrapedSignals) -> None:
+    def _scale(self, key: str, signals: PastSignals) -> None:
         scaler = self.scalers[key]
         targets = {pool.target.pool: pool.target for pool in self._plans[key].pools}
         desired = {name: self.cluster.desired[target] for name, target in targets.items()}
