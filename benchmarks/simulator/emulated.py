@@ -5,9 +5,9 @@ the lengths of Azure's conversations come from a client in this process over loo
 the same requests at the times at which they were really sent. Both have the same step clock, limits and memory, from
 the worker's own backend; no prefix cache.
 
-What the lowest load tells serves the others: the step-time model that the worker has fitted, by which it decides when
-to plan; and the time that client and API process add before the engine sees a request (connection, HTTP, template,
-tokenizing), a line over the prompt's length. The lowest load's TTFT is therefore no test, and has no bar.
+Two constants come from the lowest load and serve the others: the step-time model that the worker has fitted, by which
+it decides when to plan; and the median time that client and API process add to TTFT (connection, HTTP, template,
+tokenizing), by which the engine sees a request later. The lowest load's TTFT is therefore no test, and has no bar.
 
 Both API process and client need a free core at once. Where the client sent late, the machine was not quiet enough, and
 `noise` names the run. The lateness of emulated steps tells less here: a worker whose model overstates a step collects
@@ -16,10 +16,10 @@ it late, on a quiet machine too, and so does the simulated engine.
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from statistics import linear_regression, median
+from statistics import median
 from typing import Any
 
 import httpx
@@ -68,34 +68,9 @@ class Observed:
     def noisy(self) -> bool:
         return self.sent_late_s > SENT_LATE_S
 
-    def predicted(self, spec: EngineSpec, api: "ApiTime") -> list[LoggedRequest]:
-        """The same requests by the simulator; their engine sees each as much later as the API process takes."""
-        delays = [api.seconds(row.prompt) for row in self.requests]
-        found = predict(
-            [replace(row, at=row.at + delay) for row, delay in zip(self.requests, delays, strict=True)], spec
-        )
-        return [
-            replace(row, at=row.at - delay, ttft=row.ttft + delay, e2e=row.e2e + delay)
-            for row, delay in zip(found, delays, strict=True)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class ApiTime:
-    """Seconds from a request's sending to its arrival at the engine, and back from there."""
-
-    base: float = 0.0
-    per_token: float = 0.0
-
-    @classmethod
-    def of(cls, observed: Sequence[LoggedRequest], found: Sequence[LoggedRequest]) -> "ApiTime":
-        """What TTFT takes longer than in the simulator, by least squares over the prompts' lengths."""
-        excess = [a.ttft - b.ttft for a, b in zip(observed, found, strict=True)]
-        slope, base = linear_regression([row.prompt for row in observed], excess)
-        return cls(base, slope)
-
-    def seconds(self, prompt_tokens: int) -> float:
-        return max(self.base + self.per_token * prompt_tokens, 0.0)
+    def predicted(self, spec: EngineSpec, api_s: float) -> list[LoggedRequest]:
+        """The same requests by the simulator; their engine sees each `api_s` seconds after it was sent."""
+        return [replace(row, ttft=row.ttft + api_s, e2e=row.e2e + api_s) for row in predict(self.requests, spec)]
 
 
 def measure(quick: bool) -> Measured:
@@ -107,15 +82,15 @@ def measure(quick: bool) -> Measured:
         client = Measurement(worker)
         lowest = client.run(requests(LOADS[0] * rate, span_s, 0))
         spec = engine(config, client.step_time())
-        api = ApiTime.of(lowest.requests, lowest.predicted(spec, ApiTime()))
+        api_s = added(lowest.requests, lowest.predicted(spec, 0.0))
         runs = {LOADS[0]: [lowest]}
         for load in LOADS[1:]:
             runs[load] = [client.run(requests(load * rate, span_s, seed)) for seed in range(1 if quick else RUNS)]
-    rows = [row for load, found in runs.items() for row in compared(load, found, spec, api)]
+    rows = [row for load, found in runs.items() for row in compared(load, found, spec, api_s)]
     noise = [
         f"{load:.0%}, run {number}" for load, found in runs.items() for number, run in enumerate(found) if run.noisy
     ]
-    details = {"capacity": rate, "api_s": asdict(api), "step_time": spec.model.model_dump(), "noise": noise}
+    details = {"capacity": rate, "api_s": api_s, "step_time": spec.model.model_dump(), "noise": noise}
     return rows, details | {f"{load:.0%}": [_facts(run) for run in found] for load, found in runs.items()}
 
 
@@ -148,10 +123,15 @@ def requests(rate: float, span_s: float, seed: int) -> list[TraceRequest]:
     return combine(poisson(rate, random), resampled(trace("conv")), random, span_s)
 
 
-def compared(load: float, runs: Sequence[Observed], spec: EngineSpec, api: ApiTime) -> list[Row]:
+def added(observed: Sequence[LoggedRequest], found: Sequence[LoggedRequest]) -> float:
+    """Seconds that TTFT takes longer over HTTP."""
+    return median(a.ttft - b.ttft for a, b in zip(observed, found, strict=True))
+
+
+def compared(load: float, runs: Sequence[Observed], spec: EngineSpec, api_s: float) -> list[Row]:
     ttft, tpot = [], []
     for run in runs:
-        found = run.predicted(spec, api)
+        found = run.predicted(spec, api_s)
         ttft.append(_percent(median(r.ttft for r in found), median(r.ttft for r in run.requests)))
         tpot.append(_percent(_mean_tpot(found), _mean_tpot(run.requests)))
     bar = CLOSE if load > LOADS[0] else None

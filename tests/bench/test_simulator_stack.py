@@ -1,11 +1,10 @@
 """The comparisons with real processes: what is read from a bench report and from samples, and the simulated side."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from benchmarks.simulator.calibration import LoggedRequest
-from benchmarks.simulator.emulated import ENGINE, ApiTime, Observed, compared, engine
+from benchmarks.simulator.emulated import ENGINE, Observed, added, compared, engine
 from benchmarks.simulator.stack import facts, rises, service, simulated, started_within
 
 from paceline_planner.step_clock import RooflineClock
@@ -59,17 +58,12 @@ def test_an_emulated_worker_and_its_simulation_have_one_clock() -> None:
 
 def test_a_run_that_the_simulator_wrote_differs_only_by_what_the_api_process_adds() -> None:
     rows = [LoggedRequest(0.4 * number, 500 + 40 * number, 50, 0.0, 0.0) for number in range(20)]
-    api = ApiTime(0.01, 2e-5)
-    run = Observed(Observed(rows, 0.0).predicted(SPEC, api), 0.01)
-    assert run.requests[0].ttft >= SPEC.clock.seconds(StepWork(500, 250.5)) + api.seconds(500)
-    assert not run.noisy
-    ttft, tpot, late = compared(0.6, [run], SPEC, api)
+    exact, slower = (Observed(rows, 0.0).predicted(SPEC, api_s) for api_s in (0.0, 0.02))
+    assert exact[0].ttft >= SPEC.clock.seconds(StepWork(500, 250.5))
+    assert added(slower, exact) == pytest.approx(0.02)
+    ttft, tpot, late = compared(0.6, [Observed(slower, 0.01)], SPEC, 0.02)
     assert (ttft.value, tpot.value, late.value) == pytest.approx((0, 0, 10), abs=1e-9)
 
 
-def test_the_time_of_the_api_process_is_a_line_over_the_prompts_length() -> None:
-    exact = [LoggedRequest(0.0, prompt, 10, 0.2, 1.0) for prompt in (100, 500, 2000)]
-    slower = [replace(row, ttft=row.ttft + 0.004 + 1e-5 * row.prompt) for row in exact]
-    found = ApiTime.of(slower, exact)
-    assert (found.base, found.per_token) == pytest.approx((0.004, 1e-5))
-    assert ApiTime(-0.01, 1e-6).seconds(100) == 0
+def test_a_run_whose_requests_were_sent_late_is_noisy() -> None:
+    assert [Observed([], late_s).noisy for late_s in (0.005, 0.05)] == [False, True]
