@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Protocol
@@ -35,7 +36,7 @@ END, WORD = 1, 2
 """The token that ends an answer, and every other token of it."""
 STOPS = frozenset({END})
 _FEWEST_STEPS, _MOST_STEPS = 8, 128
-"""Steps of one leap: it reaches twice as far as the last one got, because each step costs the prediction of its time."""
+"""Steps of one leap: it reaches twice as far as the last one got, since each step costs the prediction of its time."""
 _WORDS = _WORD, _END = SampledToken(WORD), SampledToken(END)
 
 
@@ -321,17 +322,12 @@ class SimulatedEngine:
         self._at(self._leap.due, self._leapt)
         return True
 
-    def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
-        """Seconds of a step that only decodes; the shorter way to the same number counts here."""
-        clock = self.spec.clock
-        if isinstance(clock, FittedClock):
-            return clock.model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens)
-        return clock.seconds(StepWork(0, 0.0, sequences, kv_tokens))
-
     def _times(self, steps: int, last: Mapping[Request, int]) -> tuple[list[Times], list[float]]:
         """When each of the next rounds plans and commits, as `_round` and `_collect` would; `last`: who ends in it."""
         cycle, fit, running = self._cycle, self._cycle.fit, self.scheduler.running
         count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
+        clock = self.spec.clock
+        decode = clock.model.seconds if isinstance(clock, FittedClock) else partial(_seconds, clock)
         times: list[Times] = []
         ends: list[float] = []
         flying = cycle.flying
@@ -345,7 +341,7 @@ class SimulatedEngine:
             for request in leaving.get(step, ()):
                 count, kv_tokens = count - 1, kv_tokens - request.computed - 1
             planned = since if flying is None else cycle.planning_time(since, predicted)
-            seconds = self._decode_seconds(count, kv_tokens + step * count)
+            seconds = decode(prefill_tokens=0, sequences=count, kv_tokens=kv_tokens + step * count)
             if flying is None:
                 since = end = end + seconds
             else:
@@ -367,3 +363,8 @@ class SimulatedEngine:
             self.catch_up()
             self._go_on()
         self._emit()
+
+
+def _seconds(clock: StepClock, prefill_tokens: int, sequences: int, kv_tokens: int) -> float:
+    """Seconds of a step, as `StepTime.seconds`."""
+    return clock.seconds(StepWork(prefill_tokens, 0.0, sequences, kv_tokens))

@@ -65,7 +65,7 @@ class Run:
         return self.in_flight[0] if self.in_flight else None
 
     def step(self, ends: Collection[str] = ()) -> list[Tokens]:
-        """One step, whose commit `ends` requests; returns the frames of last tokens and of the first ones after prompts."""
+        """One step, whose commit `ends` requests; returns the frames of last tokens, and of the first after prompts."""
         planned, committed = self.times()
         plan = self.core.step(planned)
         frames: list[Tokens] = []

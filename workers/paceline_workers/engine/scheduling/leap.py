@@ -41,7 +41,8 @@ def leap_limit(core: Scheduler, in_flight: StepPlan | None, most: int) -> int:
         length = len(request.tokens)
         if not _decodes(request, length + pending, pending, firsts.get(request)):
             return 0
-        most = min(most, request.end - length - 1)
+        if request.end - length <= most:
+            most = request.end - length - 1
     while most > 0 and not _has_pages(core, most - 1 + pending):
         most //= 2
     return max(most, 0)
@@ -126,7 +127,7 @@ class Leap:
         for place, (request, length) in enumerate(zip(self._running, self._lengths, strict=True)):
             grows, fills = request.room - length - pending + 1, -length % size
             if grows < steps:
-                events += [(step, _PLAN, place, place) for step in range(grows if grows > 0 else 0, steps, size)]
+                events += [(step, _PLAN, place, place) for step in range(max(0, grows), steps, size)]
             if fills < steps:
                 events += [(step, _COMMIT, place, place) for step in range(fills, steps, size)]
         for request, end in self.ends.items():
