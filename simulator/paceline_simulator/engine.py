@@ -10,10 +10,11 @@ applied when something looks at the engine or disturbs it: same times, same stat
 compare.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Protocol
@@ -24,7 +25,7 @@ from paceline_planner.steptime import StepWork
 from paceline_simulator.events import EventQueue
 from paceline_workers.engine.backends.base import StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits
+from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.leap import Leap, Times
 from paceline_workers.engine.step_cycle import PlannedStep, StepCycle
 from paceline_workers.engine.steptime import KnownStepTime
@@ -35,7 +36,7 @@ END, WORD = 1, 2
 """The token that ends an answer, and every other token of it."""
 STOPS = frozenset({END})
 _FEWEST_STEPS, _MOST_STEPS = 8, 128
-"""Steps of one leap: it reaches twice as far as the last one got, because each step costs the prediction of its time."""
+"""Steps of one leap: it reaches twice as far as the last one got, since each step costs the prediction of its time."""
 _WORDS = _WORD, _END = SampledToken(WORD), SampledToken(END)
 
 
@@ -171,14 +172,15 @@ class SimulatedEngine:
             self.busy_s += ends[over - 1] - before
             self._reach = min(max(2 * over, _FEWEST_STEPS), _MOST_STEPS)
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
+        else:
+            leap.unplan(0)
         if over == len(times):
             self._leap = None
         elif times[over][0] <= now:  # the loop waits for a step, with the next one planned
             self._leap = None
             self._round(times[over][0])
         elif over:
-            later = {request: step - over for request, step in leap.ends.items() if step >= over}
-            self._leap, self._leap_ends = self._cycle.leap(times[over:], _WORDS, later), ends[over:]
+            self._leap, self._leap_ends = self._cycle.rest(leap, over), ends[over:]
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
@@ -313,49 +315,70 @@ class SimulatedEngine:
         limit = self._cycle.leap_limit(self._reach)
         if not limit:
             return False
-        left = [found[request.id].length - len(request.tokens) for request in running]
-        steps = min(limit, max(left))
-        ends = {request: missing - 1 for request, missing in zip(running, left, strict=True) if missing <= steps}
-        times, self._leap_ends = self._times(steps, ends)
-        self._leap = self._cycle.leap(times, _WORDS, ends)
+        left = {request: found[request.id].length - len(request.tokens) for request in running}
+        ends = {request: missing - 1 for request, missing in left.items() if missing <= limit}
+        if chunks := self._cycle.prompt_chunks(limit, ends):
+            prompt = chunks[0].request
+            ends.pop(prompt, None)
+            if chunks[-1].samples and (end := len(chunks) - 2 + left[prompt]) < limit:
+                ends[prompt] = end
+        steps = limit if len(ends) < len(running) else max(ends.values()) + 1
+        times, over = self._times(steps, ends, chunks)
+        late = bisect_left(times, self.scheduler.next_deadline, key=itemgetter(0))
+        if late < max(len(chunks), 1):  # a prompt may be late before it is computed
+            times, ends = times[:late], {request: step for request, step in ends.items() if step < late}
+        if not times:
+            return False
+        self._leap_ends = over[: len(times)]
+        self._leap = self._cycle.leap(times, _WORDS, ends, chunks)
         self._at(self._leap.due, self._leapt)
         return True
 
-    def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
-        """Seconds of a step that only decodes; the shorter way to the same number counts here."""
-        clock = self.spec.clock
-        if isinstance(clock, FittedClock):
-            return clock.model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens)
-        return clock.seconds(StepWork(0, 0.0, sequences, kv_tokens))
+    def _times(
+        self, steps: int, ends: Mapping[Request, int], chunks: Sequence[Chunk]
+    ) -> tuple[list[Times], list[float]]:
+        """When each of the next rounds plans and commits, as `_round` and `_collect` would, and when its step ends.
 
-    def _times(self, steps: int, last: Mapping[Request, int]) -> tuple[list[Times], list[float]]:
-        """When each of the next rounds plans and commits, as `_round` and `_collect` would; `last`: who ends in it."""
-        cycle, fit, running = self._cycle, self._cycle.fit, self.scheduler.running
-        count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
+        `ends`: the rounds in which answers end, `chunks`: those of the prompt in flight.
+        """
+        cycle, fit, clock = self._cycle, self._cycle.fit, self.spec.clock
+        decode = clock.model.seconds if isinstance(clock, FittedClock) else partial(_seconds, clock)
+        reads = {request: request.computed + 1 for request in self.scheduler.running}
+        changes: dict[int, list[tuple[int, int]]] = {}
+        if chunks:  # the prompt decodes after its last chunk
+            prompt, step = chunks[0].request, len(chunks) - 1
+            reads[prompt] = len(prompt.tokens) + 1 - step
+            changes[step] = [(1, reads[prompt])]
+        count = len(reads) - len(changes)
+        kv_tokens = sum(reads.values()) - sum(read for found in changes.values() for _, read in found)
+        for request, step in ends.items():
+            changes.setdefault(step + 1, []).append((-1, -reads[request]))
         times: list[Times] = []
-        ends: list[float] = []
+        over: list[float] = []
         flying = cycle.flying
         since = self._events.now if flying is None else flying.since
         end = since if flying is None else self._ends[0]
         predicted = 0.0 if flying is None else fit.seconds(flying.plan.work)
-        leaving: dict[int, list[Request]] = {}
-        for request, step in last.items():
-            leaving.setdefault(step + 1, []).append(request)
         for step in range(steps):
-            for request in leaving.get(step, ()):
-                count, kv_tokens = count - 1, kv_tokens - request.computed - 1
+            for more, read in changes.get(step, ()):
+                count, kv_tokens = count + more, kv_tokens + read
             planned = since if flying is None else cycle.planning_time(since, predicted)
-            seconds = self._decode_seconds(count, kv_tokens + step * count)
+            if step + 1 < len(chunks):
+                work = StepPlan((chunks[step + 1],), visible=self.scheduler.costs.visible).work
+                work = StepWork(work.prefill_tokens, work.context, count, kv_tokens + step * count)
+                seconds, predicted = clock.seconds(work), fit.seconds(work)
+            else:
+                seconds = decode(prefill_tokens=0, sequences=count, kv_tokens=kv_tokens + step * count)
+                predicted = seconds
+                if not self._knows:
+                    predicted = fit.seconds(StepWork(0, 0.0, count, kv_tokens + step * count))
             if flying is None:
                 since = end = end + seconds
             else:
                 since, end = max(end, planned), end + seconds
-                predicted = seconds
-                if not self._knows:
-                    predicted = fit.seconds(StepWork(0, 0.0, count, kv_tokens + step * count))
             times.append((planned, since))
-            ends.append(end)
-        return times, ends
+            over.append(end)
+        return times, over
 
     def _leapt(self) -> None:
         """First or last tokens come, or the leap is over."""
@@ -367,3 +390,8 @@ class SimulatedEngine:
             self.catch_up()
             self._go_on()
         self._emit()
+
+
+def _seconds(clock: StepClock, prefill_tokens: int, sequences: int, kv_tokens: int) -> float:
+    """Seconds of a step, as `StepTime.seconds`."""
+    return clock.seconds(StepWork(prefill_tokens, 0.0, sequences, kv_tokens))

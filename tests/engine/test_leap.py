@@ -13,7 +13,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
-from paceline_workers.engine.scheduling.leap import Leap, leap_limit
+from paceline_workers.engine.scheduling.leap import Leap, leap_limit, prompt_chunks
 from paceline_workers.messages import Tokens
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
@@ -65,7 +65,7 @@ class Run:
         return self.in_flight[0] if self.in_flight else None
 
     def step(self, ends: Collection[str] = ()) -> list[Tokens]:
-        """One step, whose commit `ends` requests; returns the frames of last tokens and of the first ones after prompts."""
+        """One step, whose commit `ends` requests; returns the frames of last tokens, and of the first after prompts."""
         planned, committed = self.times()
         plan = self.core.step(planned)
         frames: list[Tokens] = []
@@ -87,7 +87,8 @@ class Run:
         """A leap of so many steps; `ends`: the steps that end requests."""
         times = [(self.now + step + 0.25, self.now + step + 0.75) for step in range(steps)]
         lasts = {request: ends[request.id] for request in self.core.running if ends and request.id in ends}
-        return Leap(self.core, self.flying, times, (WORD, LAST), lasts)
+        chunks = prompt_chunks(self.core, self.flying, steps, lasts)
+        return Leap(self.core, self.flying, times, (WORD, LAST), ends=lasts, chunks=chunks)
 
     def land(self, leap: Leap, steps: int) -> list[Tokens]:
         plan, frames = leap.take(steps)
@@ -162,7 +163,8 @@ def test_a_leap_is_equal_to_its_steps_in_the_whole_state(
     assert state(leaping) == state(stepping)
 
 
-@given(PROMPTS, PLACES, st.booleans(), st.integers(0, LEAPS), st.floats(0.0, 0.7), ENDS)
+@given(PROMPTS, PLACES, st.booleans(), st.integers(0, 6), st.floats(0.0, 0.7), ENDS)
+@example([([0, 1, 2, 0], 9, RequestClass.BATCH, "")], {"budget": 4}, True, 1, 0.5, {})
 def test_in_the_middle_of_a_leap_the_memory_is_up_to_date_and_the_leap_can_end(
     prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, part: float, ends: dict[str, int]
 ) -> None:
@@ -176,23 +178,37 @@ def test_in_the_middle_of_a_leap_the_memory_is_up_to_date_and_the_leap_can_end(
     frames = leap.until(leaping.now + over + part)  # with the next step planned or not
     assert frames == [frame for step in range(over) for frame in stepping.step(_ending(lasts, step))]
     assert leap.due > leaping.now + over
+    before = progress(stepping)
     if part >= 0.25:
         stepping.core.step(stepping.times()[0])
     assert books(leaping) == books(stepping)
-    if over and part < 0.25:
+    if not over:
+        leap.unplan(0)
+    else:
         assert leaping.land(leap, over) == []
-        assert state(leaping) == state(stepping)
+    assert progress(leaping) == before
+    assert part >= 0.25 or state(leaping) == state(stepping)
 
 
 def _lasts(run: Run, steps: int, ends: dict[str, int]) -> dict[str, int]:
     """The ends within a leap of so many steps; all requests end at its last commit if none would be left."""
-    names = [request.id for request in run.core.running]
-    found = {name: ends[name] for name in names if ends.get(name, steps) < steps}
-    return found if len(found) < len(names) else dict.fromkeys(names, steps - 1)
+    running = run.core.running
+    found = {request: ends[request.id] for request in running if ends.get(request.id, steps) < steps}
+    if len(found) == len(running):
+        found = dict.fromkeys(running, steps - 1)
+    if chunks := prompt_chunks(run.core, run.flying, steps, found):
+        begins = len(chunks) - 1 if chunks[-1].samples else steps
+        if found.get(chunks[0].request, steps) < begins:
+            del found[chunks[0].request]
+    return {request.id: step for request, step in found.items()}
 
 
 def _ending(lasts: dict[str, int], step: int) -> list[str]:
     return [name for name, last in lasts.items() if last == step]
+
+
+def progress(run: Run) -> Any:
+    return [(request.id, request.tokens.copy(), request.computed, request.pending) for request in run.core.running]
 
 
 def books(run: Run) -> Any:
