@@ -237,8 +237,7 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
     """Why it has nothing to compute or to produce, or ids for which the model has no embedding."""
     if not request.prompt_len or request.max_tokens < 0:
         return "the prompt must have at least one token, and max_tokens 0 or more"
-    ids = set(request.tokens)
-    if min(ids) < 0 or max(ids) >= limits.vocab_size:
+    if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
         return f"the prompt holds a token id outside this model's vocabulary of {limits.vocab_size}"
     return ""
 
