@@ -32,8 +32,8 @@ from paceline_simulator.workloads import combine, mmpp, resampled
 SPAN_S, WARMUP_S = 2400.0, 600.0
 QUICK_SPAN_S, QUICK_WARMUP_S = 90.0, 30.0
 POLICIES = ("slo", "keda", "slo-recipe", "hpa-queue")
-STATIC = {"conv": (4, 5), "code": (9, 11), "gamma": (7, 8)}
-"""A tight number of replicas and a wide one."""
+STATIC = {"conv": (4, 5), "code": (7, 9, 11), "gamma": (7, 8)}
+"""Tight numbers of replicas and a wide one."""
 FIRST = {"conv": 6, "code": 8, "gamma": 8}
 GPU_HOURS, ATTAINMENT, SPEED = Bar(5.0), Bar(1.0), Bar(5000.0, at_least=True)
 OPERATED = 0.95

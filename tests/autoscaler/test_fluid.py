@@ -145,7 +145,7 @@ def test_a_policy_sees_old_signals_and_the_replicas_of_now() -> None:
     third = policy.seen[2]
     (cls,) = third.demand.classes
     assert third.demand_age_s == 10.0
-    assert [flow.arrivals for flow in cls.flows] == [pytest.approx(15 * s) for s in (5, 15, 31)]
+    assert [flow.arrivals for flow in cls.flows] == [pytest.approx(15 * (s - 0.5)) for s in (5, 15, 31)]
     assert [flow.seconds for flow in cls.flows] == [5, 15, 31]
     assert cls.flows[-1].prompt_tokens == pytest.approx(cls.flows[-1].arrivals * 1000)
     assert third.pools[0].count(ReplicaState.READY) == 2

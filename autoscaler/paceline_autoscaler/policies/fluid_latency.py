@@ -6,8 +6,11 @@ steps that carry prompts, so its mean scatters, the more since these come in run
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from math import erf, sqrt
 from operator import mul
+from typing import Self
 
 from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_replica import RequestMix
@@ -16,6 +19,7 @@ from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime
 
 _HALVINGS = 12
+_PERIOD_S = 15.0
 _LEAST_SHARE = 1e-9
 
 
@@ -59,29 +63,55 @@ class Latencies:
 
     def tpot_s(self, ended: Sequence[Ended], quantile: float) -> float:
         """The quantile of the TPOT of requests that have ended."""
-        short, mean, longest, prompt = _mean_steps(ended)
-        often = (mean - short) / (longest - short) if longest > short else 0.0
-        if not 0 < often < 1:
-            return mean
-        runs = _correlated_steps(often, (1 - short / mean) / (1 - short / longest), prompt / (longest - short))
-        scales = [sqrt(2 * often * (1 - often) * min(runs / max(output - 1, 1.0), 1.0)) for output in self._outputs]
-        low, high = 0.0, 1.0
+        periods = [
+            _Steps.of(list(group), self._outputs) for _, group in groupby(ended, lambda one: one.at // _PERIOD_S)
+        ]
+        total = sum([period.requests for period in periods])
+        low, high = min([period.short for period in periods]), max([period.longest for period in periods])
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            within = sum([1 + erf((middle - often) / scale) for scale in scales])
-            low, high = (low, middle) if within >= quantile * 2 * len(scales) else (middle, high)
-        return short + high * (longest - short)
+            within = sum([period.requests * period.share_within(middle) for period in periods])
+            low, high = (low, middle) if within >= quantile * total else (middle, high)
+        return high
 
 
-def _mean_steps(ended: Sequence[Ended]) -> list[float]:
-    """Seconds of a step that only decodes, of a mean step, and of the longest; and of a prompt."""
-    rows = [
-        (one.answers.decode_step_s, one.tpot_s, one.answers.longest_step_s, one.answers.part.mix.prefill_s)
-        for one in ended
-    ]
-    weights = [one.answers.part.requests for one in ended]
-    total = sum(weights)
-    return [sum(map(mul, column, weights)) / total for column in zip(*rows, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of `requests` that ended at about the same time: seconds of one that only decodes and of the longest.
+
+    A share `often` of the steps is long, in an answer with a deviation of about `scales`, by the lengths of the spread.
+    """
+
+    requests: float
+    short: float
+    longest: float
+    often: float
+    scales: Sequence[float]
+
+    @classmethod
+    def of(cls, ended: Sequence[Ended], outputs: Sequence[float]) -> Self:
+        rows = [
+            (one.answers.decode_step_s, one.tpot_s, one.answers.longest_step_s, one.answers.part.mix.prefill_s)
+            for one in ended
+        ]
+        weights = [one.answers.part.requests for one in ended]
+        total = sum(weights)
+        short, mean, longest, prompt = (sum(map(mul, column, weights)) / total for column in zip(*rows, strict=True))
+        often = (mean - short) / (longest - short) if longest > short else 0.0
+        if not _LEAST_SHARE < often < 1 - _LEAST_SHARE:
+            return cls(total, min(short, mean), max(mean, longest), round(often), ())
+        runs = _correlated_steps(often, (1 - short / mean) / (1 - short / longest), prompt / (longest - short))
+        scales = [sqrt(2 * often * (1 - often) * min(runs / max(output - 1, 1.0), 1.0)) for output in outputs]
+        return cls(total, short, longest, often, scales)
+
+    def share_within(self, seconds: float) -> float:
+        """The share of its requests whose TPOT is no longer."""
+        if seconds >= self.longest:
+            return 1.0
+        if seconds < self.short or not self.scales:
+            return float(seconds >= self.short and not self.often)
+        long = (seconds - self.short) / (self.longest - self.short)
+        return sum([1 + erf((long - self.often) / scale) for scale in self.scales]) / (2 * len(self.scales))
 
 
 def _correlated_steps(often: float, busy: float, prompt_steps: float) -> float:

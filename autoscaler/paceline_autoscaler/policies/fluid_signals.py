@@ -31,6 +31,8 @@ from paceline_core.registry.enums import QueryResult, ReplicaState
 DEMAND_WINDOWS_S = (5, 15, 60)
 ATTAINMENT_WINDOW_S = 60.0
 SCRAPE_S = 15.0
+UNREPORTED_S = 0.5
+"""Gateways report once a second, so that on average half of the last second is missing in every window."""
 LOOKAHEAD_S = 0.5
 """Prefill work that a replica gets in advance; what is beyond waits at the gateways."""
 
@@ -157,11 +159,14 @@ class FluidSignals:
         arrived, end = self._arrived, min(floor(now), len(self._arrived) - 1)
         if not arrived[end][0]:
             return ()
+        newest = [
+            last - UNREPORTED_S * (last - earlier) for last, earlier in zip(arrived[end], arrived[end - 1], strict=True)
+        ]
         flows = []
         for window in DEMAND_WINDOWS_S:
             before = arrived[max(end - window, 0)]
             seconds = min(window, max(now, 1.0))
-            flows.append(RateWindow(seconds, arrived[end][0] - before[0], arrived[end][1] - before[1]))
+            flows.append(RateWindow(seconds, newest[0] - before[0], newest[1] - before[1]))
         queue, inside = self._pool.queue, self._inside()
         queued = max(round(queue.requests - inside), 0)
         oldest_s = queue.oldest_s(now) if queued else 0.0
