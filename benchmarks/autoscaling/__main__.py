@@ -15,40 +15,30 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.autoscaling import hindsight, matrix
 from benchmarks.autoscaling.cells import cells
-from benchmarks.autoscaling.fluid import ORACLE
-from benchmarks.autoscaling.hindsight import Found
 from benchmarks.autoscaling.jobs import Job, cell_of, decisions_digest, in_processes, setting_of
 from benchmarks.autoscaling.report import as_json, cell_report, table
 from benchmarks.autoscaling.settings import POLICIES
-from benchmarks.autoscaling.store import CellFile, RunRow, Tuned
+from benchmarks.autoscaling.store import CellFile, RunRow
 from benchmarks.autoscaling.tune import tune
 from benchmarks.harness import RESULTS, document
 
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_simulator.policies import SLO, STATIC
 
-_HINDSIGHT = {
-    ORACLE: hindsight.oracle,
-    hindsight.HINDSIGHT: hindsight.static,
-    hindsight.LARGE: hindsight.large,
-}
-
 
 def room(names: Sequence[str]) -> None:
     files = {name: CellFile.load(name) for name in names}
     tasks = [
-        (policy, name) for name in names for policy in _HINDSIGHT if all(key[0] != policy for key in files[name].runs)
+        (policy, name)
+        for name in names
+        for policy in hindsight.KINDS
+        if all(key[0] != policy for key in files[name].runs)
     ]
-    for (policy, name), found in in_processes(_in_hindsight, tasks):
+    for (policy, name), found in in_processes(hindsight.look_back, tasks):
         for row in found.rows:
             files[name].add(row)
         words = ", ".join(f"{r.label} {100 * r.result['attainment']:.2f} %" for r in found.rows) or "none holds"
         print(f"{name} {policy}: {words}", flush=True)
-
-
-def _in_hindsight(task: tuple[str, str]) -> Found:
-    policy, name = task
-    return _HINDSIGHT[policy](name)
 
 
 def tune_all(names: Sequence[str], policies: Iterable[str]) -> None:
@@ -56,15 +46,10 @@ def tune_all(names: Sequence[str], policies: Iterable[str]) -> None:
     tasks = [
         (name, policy) for policy in policies for name in names if policy != SLO and policy not in files[name].tuned
     ]
-    for (name, policy), tuned in in_processes(_tuned, tasks):
+    for (name, policy), tuned in in_processes(tune, tasks):
         files[name].tuned[policy] = tuned
         files[name].save()
         print(f"{name} {policy}: {tuned.label or 'none holds'} {tuned.tried}", flush=True)
-
-
-def _tuned(task: tuple[str, str]) -> Tuned:
-    name, policy = task
-    return tune(cell_of(name), policy)
 
 
 def run(names: Sequence[str]) -> None:
@@ -78,14 +63,19 @@ def run(names: Sequence[str]) -> None:
 def report() -> None:
     started = rfc3339(SystemClock().utc())
     reports = [cell_report(CellFile.load(name), _current) for name in cells()]
-    shown = [SLO, STATIC, *sorted({p for r in reports for p in r.outcomes} - {SLO, STATIC, *_HINDSIGHT}), *_HINDSIGHT]
+    shown = [
+        SLO,
+        STATIC,
+        *sorted({p for r in reports for p in r.outcomes} - {SLO, STATIC, *hindsight.KINDS}),
+        *hindsight.KINDS,
+    ]
     print(table(reports, shown))
     data = document("autoscaling", [], started, quick=False) | {"cells": [as_json(each) for each in reports]}
     (RESULTS / "autoscaling.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def _current(row: RunRow) -> bool:
-    if row.policy in _HINDSIGHT:
+    if row.policy in hindsight.KINDS:
         return True
     job = Job("", row.window, row.policy, row.label, row.seed)
     return row.digest == decisions_digest(setting_of(job))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.autoscaling.cells import Cell
 from benchmarks.autoscaling.exact import HOLDS
 from benchmarks.autoscaling.fluid import fluid_plan, fluid_run, requests_of
-from benchmarks.autoscaling.jobs import Job, decisions_digest, execute
+from benchmarks.autoscaling.jobs import Job, cell_of, decisions_digest, execute
 from benchmarks.autoscaling.settings import Setting, settings
 from benchmarks.autoscaling.store import Tuned
 
@@ -42,8 +42,9 @@ def candidates(found: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in found if trial.attainment >= HOLDS][:CANDIDATES]
 
 
-def tune(cell: Cell, policy: str) -> Tuned:
-    """The policy's tuned setting."""
+def tune(task: tuple[str, str]) -> Tuned:
+    """The tuned setting for a cell and a policy, both by name."""
+    cell, policy = cell_of(task[0]), task[1]
     tried: dict[str, tuple[float, float]] = {}
     for trial in candidates(trials(cell, policy)):
         label = trial.setting.label

@@ -86,20 +86,22 @@ def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests
 
 
 def _faults(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
-    """Duplicates in two files, then what is not served here.
-
-    The parser of a file finds its own duplicates; only these files could define an accelerator.
-    """
+    """Duplicates in two files, then what is not served here. The parser of a file finds its own duplicates."""
     places = Counter((m.found.kind, m.found.key) for m in manifests)
     for manifest in manifests:
         if places[manifest.found.kind, manifest.found.key] > 1:
             yield FieldError(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
+    yield from unservable(manifests)
+    yield from refused(manifests, missing_on_host)
+
+
+def unservable(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
+    """What no machine could serve: not in this version, or only with an accelerator that these files do not define."""
     known = accelerators(manifests)
     yield from refused(manifests, unsupported_here)
     yield from refused(manifests, lambda service: unmanaged_accelerators(service, known.get))
     yield from idle_routes(manifests)
     yield from refused(manifests, lambda service: unknown_accelerators(service, known))
-    yield from refused(manifests, missing_on_host)
 
 
 def refused(

@@ -126,7 +126,7 @@ class SimulatedReplica:
 class SimulatedCluster:
     """`changed` is called with a service when its endpoints have changed, `killed` with a replica whose work is lost.
 
-    `engines`: those of ready and draining replicas, by name.
+    `engines`: those of ready and draining replicas, by name. `ordered`: the orders of later replicas.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class SimulatedCluster:
         self.desired: dict[ScaleTarget, int] = dict.fromkeys(self._plans, 0)
         self.replicas: list[SimulatedReplica] = []
         self.engines: dict[str, SimulatedEngine] = {}
+        self.ordered: list[tuple[float, ScaleTarget]] = []
         self._released: dict[ScaleTarget, float] = dict.fromkeys(self._plans, 0.0)
 
     def begin(self, counts: Mapping[ScaleTarget, int]) -> None:
@@ -169,6 +170,7 @@ class SimulatedCluster:
             if isinstance(step, DrainReplica):
                 self._drain(active[step.target, step.ordinal])
             else:
+                self.ordered.append((self._events.now, step.target))
                 self._order(self._plans[step.target])
         self._place()
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
-from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import PastSignals, ReplicaPolicy
 from paceline_autoscaler.signals.attainment import WINDOW_S
 from paceline_autoscaler.signals.live import DemandMeter, load_of
 from paceline_autoscaler.types import (
     Attainment,
-    Demand,
     MeasuredLatency,
     Observation,
     ScalingSpec,
@@ -133,17 +132,6 @@ def _quantile(ordered: list[float], share: float) -> float:
     return ordered[max(ceil(share * len(ordered) - 1e-9), 1) - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapedSignals:
-    """What a policy will see later of one moment."""
-
-    demand: Demand
-    loads: Mapping[str, WorkerLoad]
-    attainment: Attainment | None
-    latencies: tuple[MeasuredLatency, ...]
-    attainment_age_s: float | None
-
-
 @dataclass(slots=True)
 class SimulatedScaler:
     """One service's signals and policy. `now` counts Unix seconds, as the autoscaler's own clock does."""
@@ -165,9 +153,9 @@ class SimulatedScaler:
     def on_demand(self, report: DemandReport, now: float) -> None:
         self.meter.on(report, now)
 
-    def signals(self, now: float, since: float) -> ScrapedSignals:
+    def signals(self, now: float, since: float) -> PastSignals:
         """The signals `since` seconds after the start."""
-        return ScrapedSignals(
+        return PastSignals(
             demand=self.meter.of(self.spec.service, now, self.gateways, self.gateways),
             loads=dict(self._loads),
             attainment=self.metrics.attainment(since),
@@ -176,10 +164,9 @@ class SimulatedScaler:
         )
 
     def observe(
-        self, now: float, signals: ScrapedSignals, desired: Mapping[str, int], endpoints: Iterable[Endpoint]
+        self, now: float, signals: PastSignals, desired: Mapping[str, int], endpoints: Iterable[Endpoint]
     ) -> Observation:
         """What the policy sees now: signals of `lag_s` ago, and the replicas of now."""
-        lag_s, age_s = self.policy.lag_s, signals.attainment_age_s
         return observe(
             now,
             self.spec,
@@ -192,7 +179,7 @@ class SimulatedScaler:
                 loads=signals.loads,
                 attainment=signals.attainment,
                 latencies=signals.latencies,
-                demand_age_s=lag_s,
-                attainment_age_s=None if age_s is None else age_s + lag_s,
+                demand_age_s=self.policy.lag_s,
+                attainment_age_s=signals.attainment_age_later_s(self.policy.lag_s),
             ),
         )

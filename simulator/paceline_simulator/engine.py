@@ -5,15 +5,16 @@ the next step is already planned waits one step longer, and one that arrives whi
 only after that. What is left out: the API process (tokenizing, HTTP), the sampler, and the online fit of the step time;
 the engine knows its model.
 
-While all running requests decode, steps are leapt over (`engine.scheduling.leap`), up to the next end of an answer.
-Their effects are applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes
-every step, to compare.
+While no request waits and none computes its prompt, steps are leapt over (`engine.scheduling.leap`). Their effects are
+applied when something looks at the engine or disturbs it: same times, same state. `leaps=False` takes every step, to
+compare.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Protocol
@@ -24,7 +25,7 @@ from paceline_planner.steptime import StepWork
 from paceline_simulator.events import EventQueue
 from paceline_workers.engine.backends.base import StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits
+from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.leap import Leap, Times
 from paceline_workers.engine.step_cycle import PlannedStep, StepCycle
 from paceline_workers.engine.steptime import KnownStepTime
@@ -34,9 +35,9 @@ from paceline_workers.server.load_report import PrefixLog, PrefixReader
 END, WORD = 1, 2
 """The token that ends an answer, and every other token of it."""
 STOPS = frozenset({END})
-_MOST_STEPS = 32
-"""Steps of one leap: more are rarely used before the next arrival, and each costs the prediction of its time."""
-_END, _WORD = SampledToken(END), SampledToken(WORD)
+_FEWEST_STEPS, _MOST_STEPS = 8, 128
+"""Steps of one leap: it reaches twice as far as the last one got, since each step costs the prediction of its time."""
+_WORDS = _WORD, _END = SampledToken(WORD), SampledToken(END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class SimulatedEngine:
         self._inbox: list[Callable[[], object]] = []
         self._outbox: list[Tokens] = []
         self._leap: Leap | None = None
+        self._reach = _FEWEST_STEPS
         self._leap_ends: list[float] = []
         """The end of the step in flight after each round of the leap."""
         self._version = 0
@@ -168,19 +170,22 @@ class SimulatedEngine:
             before = self._ends[0] if self._ends else times[0][0]
             self._outbox += self._cycle.landed(leap, over)
             self.busy_s += ends[over - 1] - before
+            self._reach = min(max(2 * over, _FEWEST_STEPS), _MOST_STEPS)
             self._ends = deque(ends[over - 1 : over]) if self.spec.ahead else deque()
+        else:
+            leap.unplan(0)
         if over == len(times):
             self._leap = None
         elif times[over][0] <= now:  # the loop waits for a step, with the next one planned
             self._leap = None
             self._round(times[over][0])
         elif over:
-            self._leap, self._leap_ends = self._cycle.leap(times[over:], WORD, leap.ends), ends[over:]
+            self._leap, self._leap_ends = self._cycle.rest(leap, over), ends[over:]
 
     def load_report(self) -> LoadReport:
         """Its load now, with the prefix keys that came and went since the last report."""
         if self._leap is not None and self._events.now < self._leap.times[-1][1]:
-            self._leap.until(self._events.now)  # a report tells nothing else of the rounds
+            self._outbox += self._leap.until(self._events.now)  # a report tells nothing else of the rounds
         else:
             self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
@@ -305,51 +310,88 @@ class SimulatedEngine:
     # --- leaps
 
     def _plan_leap(self) -> bool:
-        """Leap to the next end of an answer, or as far as the scheduler can; False if it cannot."""
+        """Leap as far as the scheduler can, at most to the last end of an answer; False if it cannot."""
         running, found = self.scheduler.running, self._submissions
-        limit = self._cycle.leap_limit(_MOST_STEPS)
+        limit = self._cycle.leap_limit(self._reach)
         if not limit:
             return False
-        left = [found[request.id].length - len(request.tokens) for request in running]
-        steps = min(limit, *left)
-        times, self._leap_ends = self._times(steps)
-        last = {request: _END for request, missing in zip(running, left, strict=True) if missing == steps}
-        self._leap = self._cycle.leap(times, WORD, last)
-        self._at(times[-1][1], self._leapt)
+        left = {request: found[request.id].length - len(request.tokens) for request in running}
+        ends = {request: missing - 1 for request, missing in left.items() if missing <= limit}
+        if chunks := self._cycle.prompt_chunks(limit, ends):
+            prompt = chunks[0].request
+            ends.pop(prompt, None)
+            if chunks[-1].samples and (end := len(chunks) - 2 + left[prompt]) < limit:
+                ends[prompt] = end
+        steps = limit if len(ends) < len(running) else max(ends.values()) + 1
+        times, over = self._times(steps, ends, chunks)
+        late = bisect_left(times, self.scheduler.next_deadline, key=itemgetter(0))
+        if late < max(len(chunks), 1):  # a prompt may be late before it is computed
+            times, ends = times[:late], {request: step for request, step in ends.items() if step < late}
+        if not times:
+            return False
+        self._leap_ends = over[: len(times)]
+        self._leap = self._cycle.leap(times, _WORDS, ends, chunks)
+        self._at(self._leap.due, self._leapt)
         return True
 
-    def _decode_seconds(self, sequences: int, kv_tokens: int) -> float:
-        """Seconds of a step that only decodes; the shorter way to the same number counts here."""
-        clock = self.spec.clock
-        if isinstance(clock, FittedClock):
-            return clock.model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens)
-        return clock.seconds(StepWork(0, 0.0, sequences, kv_tokens))
+    def _times(
+        self, steps: int, ends: Mapping[Request, int], chunks: Sequence[Chunk]
+    ) -> tuple[list[Times], list[float]]:
+        """When each of the next rounds plans and commits, as `_round` and `_collect` would, and when its step ends.
 
-    def _times(self, steps: int) -> tuple[list[Times], list[float]]:
-        """When each of the next rounds plans and commits, as `_round` and `_collect` would."""
-        cycle, fit, running = self._cycle, self._cycle.fit, self.scheduler.running
-        count, kv_tokens = len(running), sum([request.computed for request in running]) + len(running)
+        `ends`: the rounds in which answers end, `chunks`: those of the prompt in flight.
+        """
+        cycle, fit, clock = self._cycle, self._cycle.fit, self.spec.clock
+        decode = clock.model.seconds if isinstance(clock, FittedClock) else partial(_seconds, clock)
+        reads = {request: request.computed + 1 for request in self.scheduler.running}
+        changes: dict[int, list[tuple[int, int]]] = {}
+        if chunks:  # the prompt decodes after its last chunk
+            prompt, step = chunks[0].request, len(chunks) - 1
+            reads[prompt] = len(prompt.tokens) + 1 - step
+            changes[step] = [(1, reads[prompt])]
+        count = len(reads) - len(changes)
+        kv_tokens = sum(reads.values()) - sum(read for found in changes.values() for _, read in found)
+        for request, step in ends.items():
+            changes.setdefault(step + 1, []).append((-1, -reads[request]))
         times: list[Times] = []
-        ends: list[float] = []
+        over: list[float] = []
         flying = cycle.flying
         since = self._events.now if flying is None else flying.since
         end = since if flying is None else self._ends[0]
         predicted = 0.0 if flying is None else fit.seconds(flying.plan.work)
         for step in range(steps):
+            for more, read in changes.get(step, ()):
+                count, kv_tokens = count + more, kv_tokens + read
             planned = since if flying is None else cycle.planning_time(since, predicted)
-            seconds = self._decode_seconds(count, kv_tokens + step * count)
+            if step + 1 < len(chunks):
+                work = StepPlan((chunks[step + 1],), visible=self.scheduler.costs.visible).work
+                work = StepWork(work.prefill_tokens, work.context, count, kv_tokens + step * count)
+                seconds, predicted = clock.seconds(work), fit.seconds(work)
+            else:
+                seconds = decode(prefill_tokens=0, sequences=count, kv_tokens=kv_tokens + step * count)
+                predicted = seconds
+                if not self._knows:
+                    predicted = fit.seconds(StepWork(0, 0.0, count, kv_tokens + step * count))
             if flying is None:
                 since = end = end + seconds
             else:
                 since, end = max(end, planned), end + seconds
-                predicted = seconds
-                if not self._knows:
-                    predicted = fit.seconds(StepWork(0, 0.0, count, kv_tokens + step * count))
             times.append((planned, since))
-            ends.append(end)
-        return times, ends
+            over.append(end)
+        return times, over
 
     def _leapt(self) -> None:
-        self.catch_up()
-        self._go_on()
+        """First or last tokens come, or the leap is over."""
+        leap, now = self._leap, self._events.now
+        if leap is not None and now < leap.times[-1][1]:
+            self._outbox += leap.until(now)
+            self._at(leap.due, self._leapt)
+        else:
+            self.catch_up()
+            self._go_on()
         self._emit()
+
+
+def _seconds(clock: StepClock, prefill_tokens: int, sequences: int, kv_tokens: int) -> float:
+    """Seconds of a step, as `StepTime.seconds`."""
+    return clock.seconds(StepWork(prefill_tokens, 0.0, sequences, kv_tokens))

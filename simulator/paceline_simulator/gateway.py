@@ -7,6 +7,7 @@ silence of a stream inside its engine. Messages take no time.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from paceline_core.errors import Code
 from paceline_core.kube import Endpoint
@@ -320,6 +321,7 @@ def content(asked: TraceRequest, number: int) -> str:
     return "".join(blocks)[:length]
 
 
+@cache
 def _tenant(name: str) -> ResolvedTenant:
     return ResolvedTenant(
         namespace="simulation",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects.resolved import Target
 from paceline_core.registry.enums import Outcome, Verdict
 from paceline_gateway.request.slo import evaluate_slos
@@ -39,7 +40,8 @@ class LatencyLimits:
 class RequestResult:
     """One request. Times in seconds; `ttft` and `tpot` are None where there was no such token.
 
-    `sent`: when it was first dispatched, None if never.
+    `sent`: when it was first dispatched, None if never. `attained`: by the run's `LatencyLimits`. `missed`: the targets
+    of its service's own SLO that it missed, by the gateway's verdicts.
     """
 
     at: float
@@ -56,6 +58,7 @@ class RequestResult:
     worker: str
     resumed: int
     attained: bool
+    missed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, request: ClientRequest, record: RequestRecord, limits: LatencyLimits) -> "RequestResult":
@@ -75,6 +78,7 @@ class RequestResult:
             worker=record.worker,
             resumed=record.resumed,
             attained=limits.attained(record, prompt),
+            missed=tuple(name for name, verdict in request.verdicts if verdict is not Verdict.GOOD),
         )
 
 
@@ -96,7 +100,8 @@ class Moment:
 class SimulationResult:
     """`unfinished`: arrivals of requests that were open at the end, by service. `gpu_s`: GPU time of the scored window.
 
-    `start`, `end`: the scored window.
+    `pool_gpu_s`: the same by pool. `ordered`: when each replica after the first ones was ordered. `start`, `end`: the
+    scored window.
     """
 
     start: float = 0.0
@@ -105,6 +110,8 @@ class SimulationResult:
     unfinished: list[tuple[float, str]] = field(default_factory=list)
     timeline: list[Moment] = field(default_factory=list)
     gpu_s: dict[str, float] = field(default_factory=dict)
+    pool_gpu_s: dict[ScaleTarget, float] = field(default_factory=dict)
+    ordered: list[tuple[float, ScaleTarget]] = field(default_factory=list)
     seconds: float = 0.0
 
     def scored(self, service: str | None = None) -> Iterator[RequestResult]:

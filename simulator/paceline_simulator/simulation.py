@@ -16,7 +16,7 @@ from math import inf
 from random import Random
 
 from paceline_autoscaler.model.observation import scaling_spec
-from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import PastSignals, ReplicaPolicy
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.objects.resolved import ResolvedService
@@ -24,7 +24,7 @@ from paceline_core.registry.enums import ReplicaState, RequestClass
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.routing.policies import RoutingPolicy, ShortestTTFT
 from paceline_simulator.cluster import EPOCH, PoolPlan, SimulatedCluster, SimulatedReplica
-from paceline_simulator.control import MetricsSpec, ScrapedMetrics, ScrapedSignals, SimulatedScaler
+from paceline_simulator.control import MetricsSpec, ScrapedMetrics, SimulatedScaler
 from paceline_simulator.engine import SimulatedEngine
 from paceline_simulator.events import EventQueue
 from paceline_simulator.gateway import ClientRequest, SimulatedGateway
@@ -111,7 +111,7 @@ class Simulation:
         self._numbers = 0
         self._expected = sum(len(requests) for s in plan.services for requests in s.arrivals.values())
         self._reported: dict[str, tuple[float, tuple[int, int, int]]] = {}
-        self._paid: dict[str, float] = {}
+        self._paid: dict[ScaleTarget, float] = {}
 
     def run(self) -> SimulationResult:
         events, plan = self.events, self.plan
@@ -158,6 +158,14 @@ class Simulation:
             return
         self._expected -= 1
         if not self._expected:
+            self._stop()
+
+    def _stop(self) -> None:
+        """End the run, but not before its scored window, which is paid to its end."""
+        end = self.plan.score[1]
+        if self.events.now < end < inf:
+            self.events.at(end, self.events.stop)
+        else:
             self.events.stop()
 
     # --- workers
@@ -212,7 +220,7 @@ class Simulation:
         now, scaler = self.events.now, self.scalers[key]
         self.events.at(now + scaler.policy.lag_s, self._scale, key, scaler.signals(_EPOCH_S + now, now))
 
-    def _scale(self, key: str, signals: ScrapedSignals) -> None:
+    def _scale(self, key: str, signals: PastSignals) -> None:
         scaler = self.scalers[key]
         targets = {pool.target.pool: pool.target for pool in self._plans[key].pools}
         desired = {name: self.cluster.desired[target] for name, target in targets.items()}
@@ -223,8 +231,8 @@ class Simulation:
     # --- results
 
     def _pay(self, sign: float) -> None:
-        for target, key in self._targets():
-            self._paid[key] = self._paid.get(key, 0.0) + sign * self.cluster.gpu_seconds(target)
+        for target, _ in self._targets():
+            self._paid[target] = self._paid.get(target, 0.0) + sign * self.cluster.gpu_seconds(target)
 
     def _targets(self) -> Iterator[tuple[ScaleTarget, str]]:
         return ((pool.target, key) for key, plan in self._plans.items() for pool in plan.pools)
@@ -255,7 +263,9 @@ class Simulation:
         result.seconds = self.events.now
         if self.plan.score[1] > self.events.now:
             self._pay(1.0)
-        result.gpu_s = self._paid
+        result.pool_gpu_s, result.ordered = self._paid, self.cluster.ordered
+        for target, key in self._targets():
+            result.gpu_s[key] = result.gpu_s.get(key, 0.0) + self._paid.get(target, 0.0)
         result.unfinished = [
             (request.asked.at, request.service) for gateway in self.gateways for request in gateway.open.values()
         ]

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain, groupby, islice, pairwise, repeat
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -44,7 +44,10 @@ class TraceRequest:
         """The prompt's token ids: each token of a block is its name. `number` sets unique prompts apart."""
         if not self.blocks:
             return [UNIQUE + number] * self.prompt_tokens
-        return list(chain.from_iterable(repeat(block, BLOCK) for block in self.blocks))[: self.prompt_tokens]
+        found: list[int] = []
+        for block in self.blocks:
+            found += [block] * BLOCK
+        return found[: self.prompt_tokens]
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,23 @@ def closed_loop(
     return sorted((following(None, 0.0) for _ in range(clients)), key=lambda request: request.at), following
 
 
+def window(
+    requests: Sequence[TraceRequest], start_s: float = 0.0, end_s: float = inf
+) -> tuple[list[TraceRequest], float]:
+    """The log's requests from `start_s` to `end_s`, and the seconds from `start_s` to the end of both.
+
+    A log ends one mean gap after its last request.
+    """
+    rows = [request for request in requests if start_s <= request.at < end_s]
+    if not rows:
+        raise InvalidInput(
+            "trace", f"has no request from {start_s:g} s to {end_s:g} s; its last one is at {requests[-1].at:g} s"
+        )
+    length = min(end_s, requests[-1].at + (requests[-1].at - requests[0].at) / max(len(requests) - 1, 1)) - start_s
+    _positive("the span of the trace", length)
+    return rows, length
+
+
 def copies(  # noqa: PLR0913 - what names a workload made of a log
     requests: Sequence[TraceRequest],
     times: int,
@@ -122,11 +139,7 @@ def copies(  # noqa: PLR0913 - what names a workload made of a log
     Each copy repeats from its end, shifted by a random phase, or by a normal one of `crowd_s` seconds. Copies share no
     content; within a copy equal blocks stay equal.
     """
-    rows = [request for request in requests if start_s <= request.at < end_s]
-    if not rows:
-        raise InvalidInput("trace", f"has no request from {start_s:g} s to {end_s:g} s")
-    length = min(end_s, requests[-1].at + (requests[-1].at - requests[0].at) / max(len(requests) - 1, 1)) - start_s
-    _positive("the span of the trace", length)
+    rows, length = window(requests, start_s, end_s)
     span_s = length if span_s is None else span_s
     found: list[TraceRequest] = []
     for number in range(times):

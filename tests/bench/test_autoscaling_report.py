@@ -27,7 +27,8 @@ def test_a_policy_is_judged_by_the_median_seed_of_its_worst_window() -> None:
 def test_the_oracle_is_the_cheaper_of_its_run_and_the_static_pool_in_hindsight() -> None:
     rows = (row("oracle", 0.995, 4.0), row("static in hindsight", 0.995, 5.0), row("slo", 0.995, 6.0))
     found = cell_report(file_of(*rows, keda=Tuned("", "")), lambda _: True)
-    assert (found.oracle_hours, found.room, found.not_offered) == (4.0, pytest.approx(0.2), ("keda",))
+    assert (found.oracle_hours, found.not_offered) == (4.0, ("keda",))
+    assert found.room == pytest.approx(0.2)
     cheaper = cell_report(file_of(row("oracle", 0.98, 3.0), *rows[1:]), lambda _: True)
     assert (cheaper.oracle_hours, cheaper.room) == (5.0, 0.0)
     shown = table([found, cheaper], ["slo", "keda"])

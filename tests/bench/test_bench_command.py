@@ -49,6 +49,10 @@ def failed(arguments: Sequence[str]) -> BaseException:
         (["--limit", "soon"], "limit: "),
         (["--profile", "burst", "--duration", "30s"], "duration: "),
         (["--rate", "0"], "rate: "),
+        (["--trace", "x.csv", "--profile", "burst"], "--trace: has arrivals and lengths of its own; leave --profile"),
+        (["--trace", "x.csv", "--prompt-tokens", "9"], "--trace: has arrivals and lengths of its own"),
+        (["--times", "2"], "--trace: is missing"),
+        (["--trace", "/nowhere/x.csv"], "/nowhere/x.csv: cannot be read as a trace"),
         (["--out", "/nowhere/report.json"], "out: /nowhere/report.json cannot be written"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,8 +16,13 @@ from paceline_cli.bench.client import BenchTarget
 from paceline_cli.bench.command import Load, Where, measure
 from paceline_cli.bench.profiles import BenchOptions, ProfileName, profile_of
 from paceline_cli.bench.report import parse_target
+from paceline_cli.bench.trace_load import trace_profile
+from paceline_cli.bench.watch import scrape
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound, Unreachable
+from paceline_core.kube import Listed
+from paceline_simulator.replay import Replay
+from paceline_simulator.traces import TraceRequest
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
@@ -62,6 +68,32 @@ async def test_the_users_own_targets_replace_the_services(state: Path) -> None:
     report = await measure(Where(None, state, None, None, "default/tiny"), load)
     assert [part.target for part in report.overall.promise] == ["e2e_p99"]
     assert report.overall.endings == {"ok": 12}
+
+
+async def test_a_trace_is_replayed_and_its_shared_blocks_are_found_in_the_cache(state: Path) -> None:
+    trace = [TraceRequest(0.4 * number, 1500, 4, (1, 2, 100 + number)) for number in range(6)]
+    profile, arrivals = trace_profile("log.jsonl", trace, Replay(), seed=0)
+    before = await prefix_hits(state)
+    report = await measure(Where(None, state, None, None, None), Load(profile, 0, (), 30.0, tuple(arrivals)))
+    assert report.profile.name == "trace log.jsonl"
+    assert report.overall.endings == {"ok": 6}
+    assert report.overall.prompt_tokens == pytest.approx(6 * 1500, rel=0.02)
+    assert report.overall.output_tokens == 6 * 4
+    assert await prefix_hits(state) - before >= 5 * 900
+
+
+async def prefix_hits(state: Path) -> float:
+    """Prompt tokens that the stack's only worker has found cached so far."""
+    attached = await attach(state, None, SystemClock())
+    try:
+        event = await anext(attached.cluster.watch_endpoints())
+        assert isinstance(event, Listed)
+        [[worker]] = [item.endpoints for item in event.items]
+        page = await scrape(worker)
+    finally:
+        await attached.cluster.close()
+    hits = re.findall(r"^paceline_prefix_hit_tokens_total\S* (\S+)$", page, re.MULTILINE)
+    return sum(map(float, hits))
 
 
 async def test_any_endpoint_can_be_measured_without_its_stack(state: Path) -> None:

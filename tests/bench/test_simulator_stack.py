@@ -8,6 +8,7 @@ from benchmarks.simulator.emulated import ENGINE, Observed, added, compared, eng
 from benchmarks.simulator.stack import facts, rises, service, simulated, started_within
 
 from paceline_planner.step_clock import RooflineClock
+from paceline_planner.steptime import StepWork
 from paceline_workers.config import EngineConfig
 
 SPEC = engine(EngineConfig.model_validate(ENGINE))
@@ -56,10 +57,13 @@ def test_an_emulated_worker_and_its_simulation_have_one_clock() -> None:
 
 
 def test_a_run_that_the_simulator_wrote_differs_only_by_what_the_api_process_adds() -> None:
-    rows = [LoggedRequest(0.3 * number, 1000, 50, 0.0, 0.0) for number in range(20)]
-    exact = Observed(rows, 0.01, 0.0).predicted(SPEC)
-    slower = [LoggedRequest(r.at, r.prompt, r.output, r.ttft + 0.02, r.e2e + 0.02) for r in exact]
+    rows = [LoggedRequest(0.4 * number, 500 + 40 * number, 50, 0.0, 0.0) for number in range(20)]
+    exact, slower = (Observed(rows, 0.0).predicted(SPEC, api_s) for api_s in (0.0, 0.02))
+    assert exact[0].ttft >= SPEC.clock.seconds(StepWork(500, 250.5))
     assert added(slower, exact) == pytest.approx(0.02)
-    ttft, tpot, late = compared(0.6, [Observed(slower, 0.01, 0.0)], SPEC, 0.02)
-    assert (ttft.value, tpot.value) == pytest.approx((0, 0), abs=1e-9)
-    assert late.value == 0.01
+    ttft, tpot, late = compared(0.6, [Observed(slower, 0.01)], SPEC, 0.02)
+    assert (ttft.value, tpot.value, late.value) == pytest.approx((0, 0, 10), abs=1e-9)
+
+
+def test_a_run_whose_requests_were_sent_late_is_noisy() -> None:
+    assert [Observed([], late_s).noisy for late_s in (0.005, 0.05)] == [False, True]

@@ -1,7 +1,7 @@
 """A leap is equal to as many steps in every field: requests, pages, prefix keys, counters and shares."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,12 +13,12 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
-from paceline_workers.engine.scheduling.leap import Leap, leap_limit
+from paceline_workers.engine.scheduling.leap import Leap, leap_limit, prompt_chunks
 from paceline_workers.messages import Tokens
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
-WORD, LEAPS, AFTER = 2, 40, 12
-END = SampledToken(7, ended=True)
+WORD, LAST = SampledToken(2), SampledToken(7, ended=True)
+LEAPS, AFTER = 40, 12
 Prompt = tuple[list[int], int, RequestClass, str]
 """Letters, one page each; output tokens; class; tenant's salt."""
 
@@ -32,6 +32,8 @@ PROMPTS = st.lists(
     min_size=1,
     max_size=6,
 )
+ENDS = st.dictionaries(st.sampled_from([f"r{number}" for number in range(6)]), st.integers(0, 20))
+"""The step of a leap that ends a request."""
 PLACES = st.fixed_dictionaries(
     {
         "pages": st.integers(8, 60),
@@ -62,32 +64,34 @@ class Run:
     def flying(self) -> StepPlan | None:
         return self.in_flight[0] if self.in_flight else None
 
-    def step(self, ends: Iterable[str] = ()) -> list[Tokens]:
-        """One step; returns the frames of the requests that its commit `ends`."""
+    def step(self, ends: Collection[str] = ()) -> list[Tokens]:
+        """One step, whose commit `ends` requests; returns the frames of last tokens, and of the first after prompts."""
         planned, committed = self.times()
         plan = self.core.step(planned)
         frames: list[Tokens] = []
+        prompts: set[str] = set()
         if plan.chunks:
             self.in_flight.append(plan)
         if self.in_flight and not (plan.chunks and self.ahead and len(self.in_flight) == 1):
             done = self.in_flight.popleft()
+            prompts = {c.request.id for c in done.chunks if c.count > 1 or c.start < c.request.prompt_len}
             sampled = [chunk.request.id for chunk in done.chunks if chunk.samples]
-            frames = self.core.commit(
-                done, [END if name in ends else SampledToken(WORD) for name in sampled], committed
-            )
+            frames = self.core.commit(done, [LAST if name in ends else WORD for name in sampled], committed)
         self.now += 1.0
-        return [frame for frame in frames if frame.finish]
+        return [frame for frame in frames if frame.finish or frame.id in prompts]
 
     def times(self) -> tuple[float, float]:
         return self.now + 0.25, self.now + 0.75
 
-    def ahead_of(self, steps: int, ends: Iterable[str] = ()) -> Leap:
+    def leap(self, steps: int, ends: Mapping[str, int] | None = None) -> Leap:
+        """A leap of so many steps; `ends`: the steps that end requests."""
         times = [(self.now + step + 0.25, self.now + step + 0.75) for step in range(steps)]
-        last = {request: END for request in self.core.running if request.id in ends}
-        return Leap(self.core, self.flying, times, WORD, last)
+        lasts = {request: ends[request.id] for request in self.core.running if ends and request.id in ends}
+        chunks = prompt_chunks(self.core, self.flying, steps, lasts)
+        return Leap(self.core, self.flying, times, (WORD, LAST), ends=lasts, chunks=chunks)
 
-    def leap(self, steps: int, ends: Iterable[str] = ()) -> list[Tokens]:
-        plan, frames = self.ahead_of(steps, ends).take(steps)
+    def land(self, leap: Leap, steps: int) -> list[Tokens]:
+        plan, frames = leap.take(steps)
         self.in_flight = deque([] if plan is None else [plan])
         self.now += steps
         return frames
@@ -138,17 +142,19 @@ RECOMPUTED: list[Prompt] = [
 """A preempted request computes several pages again, in the step in flight when all others decode."""
 
 
-@given(PROMPTS, PLACES, st.booleans(), st.integers(1, LEAPS), st.sets(st.sampled_from([f"r{n}" for n in range(6)])))
-@example(RECOMPUTED, {"budget": 20, "model": MODEL, "pages": 18}, True, 14, set())
+@given(PROMPTS, PLACES, st.booleans(), st.integers(1, LEAPS), ENDS)
+@example(RECOMPUTED, {"budget": 20, "model": MODEL, "pages": 18}, True, 14, {})
 def test_a_leap_is_equal_to_its_steps_in_the_whole_state(
-    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, ends: set[str]
+    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, ends: dict[str, int]
 ) -> None:
     leaping, stepping = (Run(prompts, place, ahead=ahead) for _ in range(2))
     for _ in range(3):
         steps = min(leaping.until_it_leaps(), most)
         assert min(stepping.until_it_leaps(), most) == steps
-        frames = leaping.leap(steps, ends) if steps else []
-        assert [frame for step in range(steps) for frame in stepping.step(ends if step == steps - 1 else ())] == frames
+        if steps:
+            lasts = _lasts(leaping, steps, ends)
+            frames = leaping.land(leaping.leap(steps, lasts), steps)
+            assert frames == [frame for step in range(steps) for frame in stepping.step(_ending(lasts, step))]
         assert state(leaping) == state(stepping)
         leaping.core.memory.check([request.pages for request in leaping.core.running])
     for _ in range(AFTER):
@@ -157,21 +163,52 @@ def test_a_leap_is_equal_to_its_steps_in_the_whole_state(
     assert state(leaping) == state(stepping)
 
 
-@given(PROMPTS, PLACES, st.booleans(), st.integers(0, LEAPS), st.floats(0.0, 0.7))
-def test_the_memory_is_up_to_date_in_the_middle_of_a_leap(
-    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, part: float
+@given(PROMPTS, PLACES, st.booleans(), st.integers(0, 6), st.floats(0.0, 0.7), ENDS)
+@example([([0, 1, 2, 0], 9, RequestClass.BATCH, "")], {"budget": 4}, True, 1, 0.5, {})
+def test_in_the_middle_of_a_leap_the_memory_is_up_to_date_and_the_leap_can_end(
+    prompts: list[Prompt], place: dict[str, Any], ahead: bool, most: int, part: float, ends: dict[str, int]
 ) -> None:
     leaping, stepping = (Run(prompts, place, ahead=ahead) for _ in range(2))
     steps = leaping.until_it_leaps()
     stepping.until_it_leaps()
-    if steps > 1:
-        leap, over = leaping.ahead_of(steps), min(most, steps - 1)
-        leap.until(leaping.now + over + part)  # with the next step planned or not
-        for _ in range(over):
-            stepping.step()
-        if part >= 0.25:
-            stepping.core.step(stepping.times()[0])
-        assert books(leaping) == books(stepping)
+    if steps < 2:
+        return
+    lasts, over = _lasts(leaping, steps, ends), min(most, steps - 1)
+    leap = leaping.leap(steps, lasts)
+    frames = leap.until(leaping.now + over + part)  # with the next step planned or not
+    assert frames == [frame for step in range(over) for frame in stepping.step(_ending(lasts, step))]
+    assert leap.due > leaping.now + over
+    before = progress(stepping)
+    if part >= 0.25:
+        stepping.core.step(stepping.times()[0])
+    assert books(leaping) == books(stepping)
+    if not over:
+        leap.unplan(0)
+    else:
+        assert leaping.land(leap, over) == []
+    assert progress(leaping) == before
+    assert part >= 0.25 or state(leaping) == state(stepping)
+
+
+def _lasts(run: Run, steps: int, ends: dict[str, int]) -> dict[str, int]:
+    """The ends within a leap of so many steps; all requests end at its last commit if none would be left."""
+    running = run.core.running
+    found = {request: ends[request.id] for request in running if ends.get(request.id, steps) < steps}
+    if len(found) == len(running):
+        found = dict.fromkeys(running, steps - 1)
+    if chunks := prompt_chunks(run.core, run.flying, steps, found):
+        begins = len(chunks) - 1 if chunks[-1].samples else steps
+        if found.get(chunks[0].request, steps) < begins:
+            del found[chunks[0].request]
+    return {request.id: step for request, step in found.items()}
+
+
+def _ending(lasts: dict[str, int], step: int) -> list[str]:
+    return [name for name, last in lasts.items() if last == step]
+
+
+def progress(run: Run) -> Any:
+    return [(request.id, request.tokens.copy(), request.computed, request.pending) for request in run.core.running]
 
 
 def books(run: Run) -> Any:
@@ -192,7 +229,7 @@ def test_a_leap_ends_before_the_step_that_ends_a_request(ahead: bool) -> None:
     limit = leap_limit(run.core, run.flying, 100)
     shortest = min(request.end - len(request.tokens) for request in run.core.running)
     assert limit == shortest - 1
-    run.leap(limit)
+    run.land(run.leap(limit), limit)
     assert leap_limit(run.core, run.flying, 100) == 0
     run.step()
     assert len(run.core.running) == 1
@@ -214,7 +251,8 @@ def test_no_leap_while_a_request_waits_or_computes_its_prompt() -> None:
 def test_no_leap_beyond_the_pages_that_are_available() -> None:
     run = decoding(pages=8, hopeful=True)
     assert 0 < leap_limit(run.core, run.flying, 100) < 28
-    run.leap(leap_limit(run.core, run.flying, 100))
+    limit = leap_limit(run.core, run.flying, 100)
+    run.land(run.leap(limit), limit)
 
 
 @pytest.mark.parametrize("place", [{"host": 4}, {"attention_window": AttentionWindow(9, 5)}])

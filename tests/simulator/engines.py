@@ -50,9 +50,17 @@ class Client:
         self.ends[submission.request.id] = (self.events.now, frame.finish)
 
 
-def spec(pages: int = 4000, *, seqs: int = 64, ahead: bool = True, leaps: bool = True, page: int = 16) -> EngineSpec:
+def spec(
+    pages: int = 4000,
+    *,
+    seqs: int = 64,
+    ahead: bool = True,
+    leaps: bool = True,
+    page: int = 16,
+    step_tokens: int = 2048,
+) -> EngineSpec:
     limits = SchedulerLimits(
-        max_model_len=pages * page, vocab_size=1 << 31, page_tokens=page, max_seqs=seqs, step_tokens=2048
+        max_model_len=pages * page, vocab_size=1 << 31, page_tokens=page, max_seqs=seqs, step_tokens=step_tokens
     )
     return EngineSpec(FittedClock(MODEL), MODEL, limits, pages, ahead=ahead, leaps=leaps)
 

@@ -1,6 +1,7 @@
 """llm-d's SLO-aware recipe against its guide, README.slo-aware.md of llm-d d38c9f0c."""
 
 from dataclasses import replace
+from math import fsum
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ def test_a_sample_is_capped_and_averaged_over_the_last_three() -> None:
     for step, ttft in enumerate([30.0, 300.0, 0.3, 0.6]):
         _, state = recipe.decide(slow(seen(view(3), step * 15), ttft), state)
     assert [point.value for point in state.samples] == [2.0, 0.3 / 3, 0.6 / 3]
-    assert mean(state.samples) == (2.0 + 0.3 / 3 + 0.6 / 3) / 3
+    assert mean(state.samples) == fsum((2.0, 0.3 / 3, 0.6 / 3)) / 3
 
 
 def test_up_waits_two_syncs_for_its_window_and_down_takes_one_replica_in_two_minutes() -> None:

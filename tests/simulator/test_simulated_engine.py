@@ -1,6 +1,7 @@
 """The simulated engine keeps the loop's order of events, and leaps change nothing that anyone can see."""
 
 from dataclasses import asdict
+from math import inf
 from typing import Any
 
 import pytest
@@ -22,8 +23,12 @@ class Started:
         self.client = Client(self.events)
         self.engine = SimulatedEngine(made, self.events, REPORT)
 
-    def submit(self, at: float, name: str, prompt: int, output: int, letter: int = 7, most: int = 4096) -> None:
-        self.events.at(at, self.engine.submit, submission(self.client, name, prompt, output, letter, most))
+    def submit(
+        self, at: float, name: str, prompt: int, output: int, letter: int = 7, most: int = 4096, deadline_s: float = inf
+    ) -> None:
+        made = submission(self.client, name, prompt, output, letter, most)
+        made.deadline_s = deadline_s
+        self.events.at(at, self.engine.submit, made)
 
 
 def seconds(prompt: int = 0, decodes: int = 0, kv: int = 0) -> float:
@@ -63,13 +68,13 @@ STEPS = st.lists(
 )
 
 
-def outcome(steps: list[Step], made: EngineSpec, looks: int, stops: int) -> Any:
+def outcome(steps: list[Step], made: EngineSpec, looks: int, stops: int, deadline_s: float) -> Any:
     """All that clients and gateways see: times, ends, and load reports at odd moments."""
     run = Started(made)
     at = 0.0
     for number, (gap, prompt, output, letter) in enumerate(steps):
         at += gap * 0.0131
-        run.submit(at, f"r{number}", prompt, output, letter)
+        run.submit(at, f"r{number}", prompt, output, letter, deadline_s=deadline_s)
     reports: list[Any] = []
     for number in range(looks):
         run.events.at(0.0371 * (number + 1), lambda: reports.append(run.engine.load_report()))
@@ -87,11 +92,22 @@ def outcome(steps: list[Step], made: EngineSpec, looks: int, stops: int) -> Any:
     )
 
 
-@given(STEPS, st.integers(10, 60), st.booleans(), st.integers(0, 8), st.integers(0, 9))
+@given(
+    STEPS,
+    st.integers(10, 60),
+    st.booleans(),
+    st.integers(0, 8),
+    st.integers(0, 9),
+    st.sampled_from([2048, 40]),
+    st.sampled_from([inf, 0.08]),
+)
 def test_leaps_change_nothing_that_clients_or_gateways_see(
-    steps: list[Step], pages: int, ahead: bool, looks: int, stops: int
+    steps: list[Step], pages: int, ahead: bool, looks: int, stops: int, step_tokens: int, deadline_s: float
 ) -> None:
-    leapt, stepped = (outcome(steps, spec(pages, ahead=ahead, leaps=leaps), looks, stops) for leaps in (True, False))
+    leapt, stepped = (
+        outcome(steps, spec(pages, ahead=ahead, leaps=leaps, step_tokens=step_tokens), looks, stops, deadline_s)
+        for leaps in (True, False)
+    )
     assert leapt == stepped
 
 

@@ -15,9 +15,9 @@ from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import Part
 from paceline_autoscaler.policies.fluid_replica import NO_REQUEST, ReplicaModel, mix_of
-from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals, Signals
+from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals
 from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
-from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
 
 FIRST_S = 1.0
 """When a policy first looks."""
@@ -44,7 +44,7 @@ class _FluidRun:
         self._timeline: list[FluidMoment] = []
         self._offered = self._answered = self._attained = self._gpu_s = 0.0
         self._second = (0.0, 0.0)
-        self._looks, self._seen = FIRST_S, deque[tuple[float, Signals]]()
+        self._looks, self._seen = FIRST_S, deque[tuple[float, PastSignals]]()
 
     def run(self) -> FluidResult:
         now, span_s = 0.0, len(self._plan.bins) * self._plan.bin_s
@@ -71,7 +71,7 @@ class _FluidRun:
         while self._seen and now >= self._seen[0][0]:
             self._decide(now, self._seen.popleft()[1])
 
-    def _decide(self, now: float, seen: Signals) -> None:
+    def _decide(self, now: float, seen: PastSignals) -> None:
         observation = self._signals.observation(now, seen, self._policy.lag_s)
         counts = self._policy.replicas(observation)
         self._pool.scale(counts[self._plan.service.pools[0].name], now)

@@ -6,13 +6,14 @@ latencies are those of ended requests, as scraped every SCRAPE_S. Replicas and g
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
+from paceline_autoscaler.policies.replica_policy import PastSignals
 from paceline_autoscaler.types import (
     Attainment,
     ClassSignals,
@@ -37,17 +38,6 @@ LOOKAHEAD_S = 0.5
 
 Counts = tuple[float, float]
 """Good and bad requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """What a policy will see later of one moment."""
-
-    demand: Demand
-    loads: Mapping[str, WorkerLoad]
-    attainment: Attainment | None
-    latencies: tuple[MeasuredLatency, ...]
-    attainment_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +95,17 @@ class FluidSignals:
 
     # --- what is seen
 
-    def signals(self, now: float) -> Signals:
+    def signals(self, now: float) -> PastSignals:
         visible = [scrape for scrape in self._scrapes if scrape.at <= now - self._plan.metrics_lag_s]
-        return Signals(
+        return PastSignals(
             demand=Demand(1, 1, self._classes(now)),
             loads=self._loads(),
             attainment=self._attainment(visible),
             latencies=visible[-1].latencies if visible else (),
-            attainment_at=visible[-1].at if visible else None,
+            attainment_age_s=now - visible[-1].at if visible else None,
         )
 
-    def observation(self, now: float, seen: Signals, lag_s: float) -> Observation:
+    def observation(self, now: float, seen: PastSignals, lag_s: float) -> Observation:
         """Signals of `lag_s` ago, and the replicas of now."""
         pool, spec = self._pool, self._plan.service.pools[0]
         replicas = (
@@ -132,7 +122,7 @@ class FluidSignals:
             attainment=seen.attainment,
             latencies=seen.latencies,
             demand_age_s=lag_s,
-            attainment_age_s=None if seen.attainment_at is None else now - seen.attainment_at,
+            attainment_age_s=seen.attainment_age_later_s(lag_s),
         )
 
     # --- parts

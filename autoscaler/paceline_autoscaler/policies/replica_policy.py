@@ -11,9 +11,24 @@ from typing import Any, Protocol, TypeVar
 from paceline_autoscaler.policies.constraints import deal_replicas
 from paceline_autoscaler.policies.decision import decide
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, Observation
+from paceline_autoscaler.types import Attainment, Decision, Demand, MeasuredLatency, Observation, WorkerLoad
 
 S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class PastSignals:
+    """What a policy will see later of one moment, `lag_s` after it. `attainment_age_s` counts until that moment."""
+
+    demand: Demand
+    loads: Mapping[str, WorkerLoad]
+    attainment: Attainment | None
+    latencies: tuple[MeasuredLatency, ...]
+    attainment_age_s: float | None
+
+    def attainment_age_later_s(self, lag_s: float) -> float | None:
+        """The age `lag_s` later."""
+        return None if self.attainment_age_s is None else self.attainment_age_s + lag_s
 
 
 class ReplicaPolicy(Protocol):

@@ -42,15 +42,16 @@ class SloPolicy:
         behind = work.backlogged or bool(group.pending)
         sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.urgent, behind)
         history = own.of(group.role).with_sample(sample, work.round_trip_s)
-        ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
+        fluid = FluidModel(group, work.start_s, work.clear_s, history.derate)
+        ctx = _Context(group, work, history, fluid, fluid.least())
         if not group.speed_known:
             reason = ScaleReason.MISSING_DATA
             body = "no replica has reported its step time yet, so demand cannot be estimated"
             if group.pending:
                 reason, body = ScaleReason.PENDING, f"the first replica is not ready; {_supply(group)}"
             recommendation = ctx.recommend(ctx.counts, reason, body)
-        elif (least := ctx.fluid.least()) != ctx.counts:
-            recommendation = _up(ctx, least)
+        elif ctx.least != ctx.counts:
+            recommendation = _up(ctx, ctx.least)
         elif _overrated(ctx):
             recommendation = _one_more(ctx)
             modelled = ctx.group.capacity(ctx.counts, 1.0)
@@ -123,6 +124,7 @@ class _Context:
     work: WorkEstimate
     history: DemandHistory
     fluid: FluidModel
+    least: dict[str, int]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,8 +142,9 @@ class _Context:
     @property
     def deferred(self) -> tuple[RequestClass, ...]:
         """The classes without a target whose queued requests take no other replica; none before a speed is known."""
-        due, fluid = self.group.due if self.group.speed_known else (), self.fluid
-        return tuple(cls for cls, seconds in due if fluid.without(seconds).least() == fluid.least())
+        due = self.group.due if self.group.speed_known else ()
+        least, fluid = self.least, self.fluid
+        return tuple(cls for cls, work in due if least == self.counts or least == fluid.without(work).least())
 
     def capacity(self, counts: dict[str, int]) -> float:
         return self.group.capacity(counts, self.history.derate)

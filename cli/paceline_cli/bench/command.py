@@ -34,9 +34,11 @@ from paceline_cli.bench.profiles import (
 from paceline_cli.bench.report import Report, Run, parse_target
 from paceline_cli.bench.report import report as judge
 from paceline_cli.bench.table import render
+from paceline_cli.bench.trace_load import trace_profile
 from paceline_cli.bench.watch import Watch, scrape
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State
+from paceline_cli.commands.trace_options import TRACE_HELP, Crowd, From, Span, Times, replay_of
 from paceline_cli.up.session import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
@@ -45,6 +47,8 @@ from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.registry import RequestClass
 from paceline_core.units import brief, seconds
 from paceline_local.rundir import read_record
+from paceline_simulator.replay import Replay
+from paceline_simulator.traces import read_trace
 
 PLAIN_WIDTH = 120
 INTERRUPTED = 130
@@ -65,12 +69,13 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load to offer, and the promise to judge; without targets, the service's own."""
+    """The load to offer, and the promise to judge; without targets, the service's own. `arrivals`: of a trace."""
 
     profile: Profile
     seed: int
     targets: tuple[objects.Target, ...]
     limit_s: float
+    arrivals: tuple[Arrival, ...] = ()
 
 
 @app.command(help="Offer load and judge the promise; exit 1 when the run is void.")
@@ -79,12 +84,22 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument for each option
     url: Annotated[str | None, typer.Option("--url", help="Any OpenAI endpoint; else the local run's.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="API key; else the local tenant's.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Model name; needed where several are served.")] = None,
-    profile: Annotated[ProfileName, typer.Option("--profile", help="Shape of the load.")] = ProfileName.POISSON,
+    profile: Annotated[
+        ProfileName | None, typer.Option("--profile", help="Shape of the load.", show_default="poisson")
+    ] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Requests a second (burst: while calm).")] = None,
-    burst_rate: Annotated[str, typer.Option("--burst-rate", help="Rate in the burst: 12, or 6x the calm one.")] = "6x",
+    burst_rate: Annotated[
+        str | None,
+        typer.Option("--burst-rate", help="Rate in the burst: 12, or 6x the calm one.", show_default="6x"),
+    ] = None,
     duration: Annotated[str | None, typer.Option("--duration", help="60s; for a burst 30s,120s,120s.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option("--prompt-tokens", help="Tokens of every prompt.")] = None,
     output_tokens: Annotated[int | None, typer.Option("--output-tokens", help="Tokens of every answer.")] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help=TRACE_HELP)] = None,
+    times: Times = 1,
+    crowd: Crowd = None,
+    start: From = "0s",
+    span: Span = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed offers the same load.")] = 0,
     target: Annotated[list[str] | None, typer.Option("--target", help="Promise, like ttft_p95=500ms.")] = None,
     limit: Annotated[str, typer.Option("--limit", help="Longest time for one request.")] = "120s",
@@ -98,7 +113,8 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument for each option
         limit_s = seconds(limit)
     except ValueError as error:
         raise InvalidInput("limit", str(error)) from None
-    load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), limit_s)
+    shape, arrivals = _shape(options, trace, replay_of(times, crowd, start, span), seed)
+    load = Load(shape, seed, tuple(parse_target(text) for text in target or ()), limit_s, arrivals)
     _check_writable(out)
     if file is None and url is None:
         read_record(state)
@@ -113,6 +129,18 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument for each option
         out.write_text(document + "\n")
     if report.verdict == "void":
         raise typer.Exit(1)
+
+
+def _shape(options: BenchOptions, trace: Path | None, replay: Replay, seed: int) -> tuple[Profile, tuple[Arrival, ...]]:
+    """The load as options or a trace describe it; raises InvalidInput if both do."""
+    if trace is None:
+        if replay != Replay():
+            raise InvalidInput("--trace", "is missing; --times, --crowd, --from and --span say how a trace is played")
+        return profile_of(options), ()
+    if options != BenchOptions():
+        raise InvalidInput("--trace", "has arrivals and lengths of its own; leave --profile and its options out")
+    profile, arrivals = trace_profile(trace.name, read_trace(trace), replay, seed)
+    return profile, tuple(arrivals)
 
 
 async def _until_interrupted(run: Coroutine[Any, Any, Report]) -> Report:
@@ -168,7 +196,7 @@ async def _measure_local(attached: Attached, where: Where, load: Load, clock: Cl
 
 
 def _run(load: Load, url: str, model: str, targets: Sequence[objects.Target], clock: Clock) -> Run:
-    return Run(rfc3339(clock.utc()), url, model, load.profile, load.seed, tuple(targets))
+    return Run(rfc3339(clock.utc()), url, model, load.profile, load.seed, tuple(targets), load.arrivals)
 
 
 LEAD_S = 0.5
@@ -197,12 +225,15 @@ async def execute(run: Run, client: Client, clock: Clock, observer: Observer | N
         cost = await learn(client, run.seed)
 
         def prepare(arrival: Arrival) -> bytes:
-            return client.prepare(writer.text(cost.words(arrival.prompt_tokens)), arrival.output_tokens)
+            words, blocks = cost.words(arrival.prompt_tokens), arrival.blocks
+            text = writer.shared_text(words, blocks, cost.block_words) if blocks else writer.text(words)
+            return client.prepare(text, arrival.output_tokens)
 
         start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp() + LEAD_S
         if observer is not None:
             await observer.watch.begin(start)
-        samples = await OpenLoop(prepare, client.send, clock).run(schedule(run.profile, run.seed), start)
+        arrivals = run.arrivals or schedule(run.profile, run.seed)
+        samples = await OpenLoop(prepare, client.send, clock).run(arrivals, start)
         await clock.sleep(max(start + run.profile.duration - clock.monotonic(), 0.0))
         seen = BenchObservation()
         if observer is not None:

@@ -15,13 +15,17 @@ from paceline_core.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request to offer at `at`, whatever the result of earlier ones."""
+    """A request to offer at `at`, whatever the result of earlier ones.
+
+    `blocks`: names of a prompt's parts, as a trace has them; equal ones are equal text. None: the prompt is unique.
+    """
 
     number: int
     at: float
     phase: str
     prompt_tokens: int
     output_tokens: int
+    blocks: tuple[int, ...] = ()
 
 
 class Ending(StrEnum):

@@ -4,14 +4,14 @@ A profile is a list of phases, each with its own rate. Poisson arrivals are redr
 exact because they have no memory. The same profile and seed give the same schedule on every machine. All defaults of
 the command line are here.
 
-No two prompts have the same beginning, so that no prefix cache helps. Two probe answers show how many tokens a word
-takes and how many the chat template adds; then lengths are exact to about a percent, and the report has the server's
-own count. Only the first words of a prompt are random: drawing all of 8k would take the core that an emulated worker
-needs at that moment.
+No two prompts of a profile have the same beginning, so that no prefix cache helps; a trace's prompts share what its
+blocks name. Two probe answers show how many tokens a word takes and how many the chat template adds; then lengths are
+exact to about a percent, and the report has the server's own count. Only the first words of a prompt or block are
+random: drawing all of 8k would take the core that an emulated worker needs at that moment.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -19,6 +19,7 @@ from random import Random
 from paceline_cli.bench.openloop import Arrival
 from paceline_core.errors import InvalidInput
 from paceline_core.units import seconds
+from paceline_simulator.traces import BLOCK
 
 ARRIVALS_LIMIT = 1_000_000
 
@@ -41,13 +42,16 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The load to offer: phases in order, and the size of every request in tokens."""
+    """The load to offer: phases in order, and the size of every request in tokens.
+
+    Of a trace it is a summary, with mean sizes and no spacing.
+    """
 
     name: str
     phases: tuple[LoadPhase, ...]
     prompt_tokens: int
     output_tokens: int
-    spacing: Spacing = Spacing.POISSON
+    spacing: Spacing | None = Spacing.POISSON
 
     def __post_init__(self) -> None:
         for phase in self.phases:
@@ -110,7 +114,7 @@ def schedule(profile: Profile, seed: int) -> Iterator[Arrival]:
         start += phase.duration
 
 
-def _offsets(phase: LoadPhase, spacing: Spacing, random: Random) -> Iterator[float]:
+def _offsets(phase: LoadPhase, spacing: Spacing | None, random: Random) -> Iterator[float]:
     if spacing is Spacing.EVEN:
         yield from (i / phase.rate for i in range(math.ceil(phase.duration * phase.rate)))
         return
@@ -141,9 +145,9 @@ class Size:
 class BenchOptions:
     """Options as the user wrote them; None uses the profile's default."""
 
-    profile: ProfileName
+    profile: ProfileName | None = None
     rate: float | None = None
-    burst_rate: str = "6x"
+    burst_rate: str | None = None
     duration: str | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -154,6 +158,7 @@ _RATES: Mapping[ProfileName, float] = {
     ProfileName.STEADY: 2.0,
     ProfileName.BURST: 1.5,
 }
+_BURST_RATE = "6x"
 _SIZES: Mapping[ProfileName, Size] = {
     ProfileName.POISSON: Size(512, 64),
     ProfileName.STEADY: Size(512, 64),
@@ -168,22 +173,23 @@ _DURATIONS: Mapping[ProfileName, str] = {
 
 def profile_of(options: BenchOptions) -> Profile:
     """The profile that the options describe; raises InvalidInput naming the option."""
-    size = _SIZES[options.profile]
-    rate = _RATES[options.profile] if options.rate is None else options.rate
+    name = options.profile or ProfileName.POISSON
+    size = _SIZES[name]
+    rate = _RATES[name] if options.rate is None else options.rate
     prompt = size.prompt if options.prompt_tokens is None else options.prompt_tokens
     output = size.output if options.output_tokens is None else options.output_tokens
     try:
-        spans = [seconds(part.strip()) for part in (options.duration or _DURATIONS[options.profile]).split(",")]
+        spans = [seconds(part.strip()) for part in (options.duration or _DURATIONS[name]).split(",")]
     except ValueError as error:
         raise InvalidInput("duration", str(error)) from None
-    if options.profile is ProfileName.BURST:
+    if name is ProfileName.BURST:
         if len(spans) != 3:
             raise InvalidInput("duration", "a burst needs three, before, during and after it: 30s,120s,120s")
-        peak = resolve_rate(options.burst_rate, rate)
+        peak = resolve_rate(options.burst_rate or _BURST_RATE, rate)
         return burst(rate, peak, (spans[0], spans[1], spans[2]), prompt, output)
     if len(spans) != 1:
-        raise InvalidInput("duration", f"{options.profile} takes one, such as 60s")
-    make = poisson if options.profile is ProfileName.POISSON else steady
+        raise InvalidInput("duration", f"{name} takes one, such as 60s")
+    make = poisson if name is ProfileName.POISSON else steady
     return make(rate, spans[0], prompt, output)
 
 
@@ -207,17 +213,38 @@ class Calibration:
     def words(self, tokens: int) -> int:
         return max(round((tokens - self.overhead) / self.per_word), 1)
 
+    @property
+    def block_words(self) -> int:
+        """Words of a whole block of a trace, rounded up, so that its blocks cover a prompt."""
+        return max(math.ceil(BLOCK / self.per_word), 1)
+
 
 class Writer:
     """Writes prompts of common words, the same ones for the same seed."""
 
     def __init__(self, seed: int) -> None:
+        self._seed = seed
         self._random = Random(seed)  # noqa: S311 - reproducible prompts, not secrets
         self._tails: dict[int, str] = {}
 
     def text(self, words: int) -> str:
         """One line of `words` words; its first HEAD_WORDS are unique."""
         head = " ".join(self._random.choices(WORDS, k=min(words, HEAD_WORDS)))
+        return self._completed(head, words)
+
+    def shared_text(self, words: int, blocks: Iterable[int], block_words: int) -> str:
+        """One line of `words` words in blocks of `block_words`; a block has the same words in every prompt."""
+        texts: list[str] = []
+        for block in blocks:
+            random = Random(f"{self._seed} {block}")  # noqa: S311 - as above
+            head = random.choices(WORDS, k=min(block_words, HEAD_WORDS))
+            texts += self._completed(" ".join(head), block_words).split()
+            if len(texts) >= words:
+                break
+        return " ".join(texts[:words])
+
+    def _completed(self, head: str, words: int) -> str:
+        """A beginning, and the same words after it for all texts of this length."""
         if words <= HEAD_WORDS:
             return head
         if words not in self._tails:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from paceline_cli.bench.observation import LATENESS_LIMIT, BenchObservation
-from paceline_cli.bench.openloop import Ending, RequestSample
+from paceline_cli.bench.openloop import Arrival, Ending, RequestSample
 from paceline_cli.bench.profiles import Profile
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import Target
@@ -178,7 +178,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's description in the report; `started` is RFC 3339 UTC."""
+    """A run's description in the report; `started` is RFC 3339 UTC. `arrivals`: a trace's, else drawn by profile."""
 
     started: str
     endpoint: str
@@ -186,6 +186,7 @@ class Run:
     profile: Profile
     seed: int
     targets: tuple[Target, ...]
+    arrivals: tuple[Arrival, ...] = ()
 
 
 def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -> Report:

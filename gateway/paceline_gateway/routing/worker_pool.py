@@ -255,7 +255,8 @@ class WorkerPool:
             if now < worker.shut if sure is None else not self._has_trial_slot(worker, now, sure=sure):
                 continue
             if request.keys:
-                cached = request.tokens(self.prefixes.cached(worker.endpoint.name, request.keys, now))
+                known = self.prefixes.cached(worker.name, request.keys, now)
+                cached = request.tokens(known) if known else 0
             roomy = not worker.backlog or self._roomy(worker, place)
             candidate = Candidate(worker, cached, roomy, worker.work > hot)
             if avoid and worker.name in avoid:

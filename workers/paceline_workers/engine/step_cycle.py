@@ -15,15 +15,15 @@ allow, because a request that arrives after the planning waits one step longer.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
-from paceline_workers.engine.scheduling import Scheduler, StepPlan
-from paceline_workers.engine.scheduling.leap import Ends, Leap, Times, leap_limit
+from paceline_workers.engine.scheduling import Chunk, Request, Scheduler, StepPlan
+from paceline_workers.engine.scheduling.leap import Leap, Times, Words, leap_limit, prompt_chunks
 from paceline_workers.engine.steptime import StepTimeEstimate, StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -160,18 +160,18 @@ class StepCycle:
 
     def leap_limit(self, most: int) -> int:
         """How many rounds `leap` may take now, up to `most`; 0 between planning and commit."""
-        flying = self.flying
-        if len(self._in_flight) != self._ahead:
-            return 0
-        return leap_limit(self.scheduler, None if flying is None else flying.plan, most)
+        return leap_limit(self.scheduler, self._flying_plan, most) if len(self._in_flight) == self._ahead else 0
 
-    def leap(self, times: Sequence[Times], token: int, ends: Ends | None = None) -> Leap:
+    def prompt_chunks(self, rounds: int, ends: Mapping[Request, int]) -> list[Chunk]:
+        """The chunks of the incomplete prompt in flight that so many rounds compute."""
+        return prompt_chunks(self.scheduler, self._flying_plan, rounds, ends)
+
+    def leap(self, times: Sequence[Times], words: Words, ends: Mapping[Request, int], chunks: Sequence[Chunk]) -> Leap:
         """As many rounds as `times`, each planned and committed at its pair of times; `landed` follows."""
-        flying = self.flying
-        return Leap(self.scheduler, None if flying is None else flying.plan, times, token, ends)
+        return Leap(self.scheduler, self._flying_plan, times, words, ends=ends, chunks=chunks)
 
     def landed(self, leap: Leap, rounds: int) -> list[Tokens]:
-        """Apply the first rounds of a leap, without statistics; returns the frames of the requests that ended."""
+        """Apply the first rounds of a leap, without statistics; returns the frames as `Leap.take`."""
         plan, frames = leap.take(rounds)
         self._ended = ended = leap.times[rounds - 1][1]
         self._in_flight = deque([] if plan is None else [PlannedStep(plan, ended)])
@@ -181,6 +181,14 @@ class StepCycle:
         else:
             self.finish(ended)
         return frames
+
+    def rest(self, leap: Leap, rounds: int) -> Leap:
+        """The other rounds of a leap of which so many were applied."""
+        return leap.rest(rounds, self._flying_plan)
+
+    @property
+    def _flying_plan(self) -> StepPlan | None:
+        return self._in_flight[0].plan if self._in_flight else None
 
     # --- reports
 

@@ -6,7 +6,6 @@ A step far from the prediction is ignored (a stall is not a property of the mode
 each other: then the machine has changed. Known hole: terms that always move together share the error arbitrarily.
 """
 
-from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
@@ -39,15 +38,17 @@ class StepTimeEstimate(Protocol):
     def observe(self, stats: StepStats) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class KnownStepTime:
     """A model that is known and does not learn: in a simulation the steps are the model's."""
 
-    model: StepTime
-    error: float = 0.0
+    error = 0.0
+
+    def __init__(self, model: StepTime) -> None:
+        self.model = model
+        self._clock = FittedClock(model)
 
     def seconds(self, work: StepWork) -> float:
-        return FittedClock(self.model).seconds(work)
+        return self._clock.seconds(work)
 
     def observe(self, stats: StepStats) -> None:
         """Learn nothing."""

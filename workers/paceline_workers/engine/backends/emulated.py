@@ -119,10 +119,10 @@ class EmulatedBackend:
     def load(cls, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> "EmulatedBackend":
         """Check that the model fits, then sleep through the cold start, stage by stage. Raises InvalidInput."""
         with _field("engine.emulate"):
-            shape, device = _shape(engine, emulate.model), hardware.accelerator(emulate.accelerator)
+            shape, device = emulated_shape(engine, emulate.model), hardware.accelerator(emulate.accelerator)
             stages = coldstart.stages(shape, device, emulate.cold_start_s)
         vocabulary = Vocabulary.read(demo.FOLDER)
-        facts = _facts(engine, shape, device, vocabulary.size, stages)
+        facts = backend_info(engine, shape, device, vocabulary.size, stages)
         for stage in stages:
             pause(stage.seconds)
         return cls(facts, RooflineClock(shape, device), vocabulary, timer)
@@ -149,13 +149,13 @@ class EmulatedBackend:
         return self.facts.page_copy_s * sum(copy.kind is not CopyKind.DEVICE for copy in plan.copies)
 
 
-def _shape(engine: EngineConfig, model: str) -> ModelShape:
+def emulated_shape(engine: EngineConfig, model: str) -> ModelShape:
     """The shape from the catalogue, with the configured type of keys and values, if any."""
     found = shapes.shape(model)
     return found if engine.kv_dtype == "auto" else replace(found, kv_dtype=Dtype(engine.kv_dtype))
 
 
-def _facts(
+def backend_info(
     engine: EngineConfig, shape: ModelShape, device: hardware.Accelerator, vocab_size: int, stages: Iterable[Stage]
 ) -> BackendInfo:
     caps = Caps(engine.step_tokens, engine.max_seqs)

@@ -174,7 +174,7 @@ class KVCacheManager:
         if self.prefix_cache:
             prefix_keys.extend(owner.digests, owner.salt, owner.tokens, size, owner.unsalted)
             for number in range(start // size, end // size):
-                place = self._place(owner, number)
+                place = self._place(owner, number) if owner.dropped else number
                 owner.pages[place] = self.pool.publish(owner.pages[place], owner.digests[number])
                 self.keys.touch(owner.digests[number])
         out = slice(self._head, self._head + self.attention_window.dropped(end, size) - owner.dropped)

@@ -50,10 +50,9 @@ class PagePool:
         """Take `count` pages to write, each with one reference; evicts the least recently used prefixes if needed."""
         if count > self.available:
             raise ValueError(f"{count} pages wanted, {self.available} available")
+        following, page = self._next, self._next[self.total]
         pages = []
         for _ in range(count):
-            page = self._next[self.total]
-            self._unlink(page)
             digest = self._digest[page]
             if digest is not None:
                 if self._evicting:
@@ -64,8 +63,10 @@ class PagePool:
                 self.evicted += 1
                 self.idle_seconds += self.now - self._idle_since[page]
             self._references[page] = 1
-            self.available -= 1
             pages.append(page)
+            page = following[page]
+        following[self.total], self._previous[page] = page, self.total
+        self.available -= count
         return pages
 
     def hold(self, page: int) -> None:
@@ -78,8 +79,17 @@ class PagePool:
 
     def release(self, pages: Sequence[int]) -> None:
         """Drop one reference to each page of a block table, tail first, so that prefixes outlive what follows them."""
+        references = self._references
         for page in reversed(pages):
-            self._drop(page)
+            if references[page] < 1:
+                raise ValueError(f"page {page} is released but not held")
+            references[page] -= 1
+            if references[page] == 0:
+                self.available += 1
+                self._idle_since[page] = self.now
+                named = self._digest[page] is not None
+                self.cached += named
+                self._link(page, after=self._previous[self.total] if named else self.total)
 
     def find(self, digests: Iterable[bytes]) -> list[int]:
         """The pages of the longest known prefix; takes no reference."""
@@ -126,7 +136,7 @@ class PagePool:
             self._digest[page] = digest
             return page
         self.hold(known)
-        self._drop(page)
+        self.release([page])
         return known
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
@@ -152,17 +162,6 @@ class PagePool:
         for fault, found in faults.items():
             if found:
                 raise RuntimeError(fault)
-
-    def _drop(self, page: int) -> None:
-        if self._references[page] < 1:
-            raise ValueError(f"page {page} is released but not held")
-        self._references[page] -= 1
-        if self._references[page] == 0:
-            self.available += 1
-            self._idle_since[page] = self.now
-            named = self._digest[page] is not None
-            self.cached += named
-            self._link(page, after=self._previous[self.total] if named else self.total)
 
     def _link(self, page: int, after: int) -> None:
         following = self._next[after]

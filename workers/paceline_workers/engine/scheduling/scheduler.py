@@ -125,6 +125,12 @@ class Scheduler:
             self.counters.shed("backlog" if request.deadline and now < request.deadline else "deadline")
         return [self._commit.end(request, "abort", too_late(request, now), now) for request in due]
 
+    @property
+    def next_deadline(self) -> float:
+        """The earliest time at which `expire` may end a request."""
+        due = self._deadlines.next()
+        return inf if due is None else due
+
     def fail(self, plan: StepPlan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed, and distrust its pages."""
         ends = [self._commit.end(request, "error", reason, now) for request in leads(plan.live)]
@@ -161,8 +167,7 @@ class Scheduler:
         for request in self.waiting.round_robin():
             self._requests.refresh(request)
         self.admission.changed()
-        min_prefill = min(limits.page_tokens, limits.step_tokens)
-        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible, held_since)
+        step = self.builder(held_since)
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
         window = 0.0 if held_since is None else now - held_since
@@ -173,6 +178,12 @@ class Scheduler:
             chunk.request.pending += chunk.samples
         self.counters.steps += 1
         return StepPlan(tuple(step.chunks), None, window, memory.copies(), self.costs.visible)
+
+    def builder(self, held_since: float | None) -> StepBuilder:
+        """An empty step."""
+        limits = self.limits
+        min_prefill = min(limits.page_tokens, limits.step_tokens)
+        return StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible, held_since)
 
     def commit(
         self,
@@ -193,12 +204,14 @@ class Scheduler:
         """Whether requests wait for others to join their batch, or did until the last step."""
         return self._held_since is not None
 
-    def advance(self, decodes: Mapping[RequestClass, int], steps: int) -> None:
-        """Count `steps` steps, each with one token for so many requests of each class, and none that waits."""
-        self._policy.order(frozenset())
-        for name, tokens in decodes.items():
+    def advance(
+        self, tokens: Mapping[RequestClass, int], steps: int, prompts: frozenset[RequestClass] = frozenset()
+    ) -> None:
+        """Count `steps` steps, each with so many tokens of each class, some of `prompts`, while none waits."""
+        self._policy.order(prompts)
+        for name, count in tokens.items():
             for _ in range(steps):
-                self._policy.charge(name, tokens)
+                self._policy.charge(name, count)
         self._requests.round += steps
         self.counters.steps += steps
         self.admission.changed()

@@ -77,6 +77,16 @@ class StepBuilder:
         for name, count in Counter([chunk.request.request_class for chunk in chunks]).items():
             self.tokens[name] += count
 
+    def keep_targets(self, tpot: Sequence[float], reads: Sequence[int], margin: float) -> None:
+        """Leave to prefills the seconds that decodes with these targets and contexts leave.
+
+        Steps take up to `margin` longer than predicted.
+        """
+        if known(self.model):
+            kv_tokens = read_tokens(reads, self.visible)
+            taken = self.model.seconds(prefill_tokens=0, sequences=len(reads), kv_tokens=kv_tokens)
+            self.seconds = max(min(tpot) / (1 + margin) - taken, 0.0)
+
     def add_prefill(self, request: Request) -> None:
         """Add as much of its gap, none of it pending, as the step and its pages have room for."""
         computed, gap = request.computed, len(request.tokens) - request.computed
@@ -133,11 +143,9 @@ class DecodePhase:
         if step.closed:
             chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # a later one may have preempted it
         step.add_decodes(chunks)
-        if chunks and known(step.model):  # steps take up to `margin` longer than predicted
-            promised = min([chunk.request.tpot for chunk in chunks]) / (1 + self._costs.margin)
-            kv_tokens = read_tokens([chunk.start + 1 for chunk in chunks], step.visible)
-            taken = step.model.seconds(prefill_tokens=0, sequences=len(chunks), kv_tokens=kv_tokens)
-            step.seconds = max(promised - taken, 0.0)
+        if chunks:
+            reads = [chunk.start + 1 for chunk in chunks]
+            step.keep_targets([chunk.request.tpot for chunk in chunks], reads, self._costs.margin)
         return prefills
 
     def _grow(self, request: Request, step: StepBuilder) -> bool:

@@ -1,0 +1,1 @@
+"""`paceline simulate`: what scaling policies would make of a trace."""

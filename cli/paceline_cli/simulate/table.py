@@ -1,0 +1,63 @@
+"""A study's result on a terminal: one line a policy, and by which promise it is judged. Pure.
+
+A file of its own: the command acts, this only renders.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise
+
+_COLUMNS = ("in time", "holds", "replicas", "GPU-hours", "$", "vs static", "worst seed")
+
+
+def render(comparison: Comparison) -> RenderableType:
+    table = Table()
+    table.add_column("policy", no_wrap=True)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for policy in comparison.policies:
+        table.add_row(policy.policy, *_cells(comparison, policy), style="" if policy.holds else "dim")
+    judged = f"promise of {comparison.service}: {describe_promise(comparison.promise)}"
+    how = "in time: all targets met, of the requests offered; holds: each target by itself; medians of the seeds"
+    return Group(table, Text(judged), Text(how), Text(comparison.headline(), style="bold"))
+
+
+def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
+    yield f"{policy.attainment:.2%}"
+    yield "yes" if policy.holds else "no"
+    yield f"{policy.replicas:.1f}"
+    yield f"{policy.gpu_hours:.2f}"
+    yield "-" if policy.dollars is None else f"{policy.dollars:.2f}"
+    share = comparison.against_reference(policy)
+    yield "-" if share is None else "±0%" if abs(share) < TIE else f"{share:+.0%}"
+    yield f"{policy.worst.attainment:.2%} (seed {policy.worst.seed})"
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "service": comparison.service,
+        "promise": [
+            {"target": target.name, "seconds": target.seconds, "objective": target.objective}
+            for target in comparison.promise
+        ],
+        "headline": comparison.headline(),
+        "policies": [
+            {
+                "policy": policy.policy,
+                "attainment": policy.attainment,
+                "holds": policy.holds,
+                "replicas": policy.replicas,
+                "gpu_hours": policy.gpu_hours,
+                "dollars": policy.dollars,
+                "against_static": comparison.against_reference(policy),
+                "worst": {"seed": policy.worst.seed, "attainment": policy.worst.attainment},
+            }
+            for policy in comparison.policies
+        ],
+    }
