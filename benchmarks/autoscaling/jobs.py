@@ -76,7 +76,7 @@ def execute(job: Job) -> exact.RunResult:
 def in_processes(function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[tuple[A, R]]:
     """Call a function for each argument, as many at once as there are cores; results come as they end."""
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(mp_context=context, max_tasks_per_child=8) as pool:
+    with ProcessPoolExecutor(mp_context=context) as pool:
         running = {pool.submit(function, argument): argument for argument in arguments}
         try:
             for future in as_completed(running):
