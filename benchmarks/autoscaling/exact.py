@@ -20,8 +20,8 @@ from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec
-from paceline_simulator.results import RequestResult, SimulationResult
-from paceline_simulator.simulation import RunPlan, ServicePlan, Simulation
+from paceline_simulator.results import LatencyLimits, RequestResult, SimulationResult
+from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
 from paceline_simulator.traces import TraceRequest
 
 LEAD_S = 180.0
@@ -29,6 +29,8 @@ SPREAD = 0.15
 SCRAPE_LAG_S = 15.0
 HOLDS = 0.99
 BLOCK_S = 300.0
+PROMISE = LatencyLimits()
+"""TTFT within 2 s and a second for 3,000 prompt tokens, mean TPOT within 100 ms."""
 _GRACE_S = 300.0
 """Requests that arrived in the window may end this much later."""
 _CHECK_S = 60.0
@@ -82,7 +84,7 @@ def run(  # noqa: PLR0913 - what names a run
     )
     score = (WARMUP_S, window.end)
     begun = time.process_time()
-    made = Simulation(RunPlan((plan,), seed=seed, score=score, until=window.end + _GRACE_S))
+    made = Simulation(RunPlan((plan,), seed=seed, score=score, until=window.end + _GRACE_S, latency=PROMISE))
     offered = sum(score[0] <= request.at < score[1] for request in requests)
     lost = _Losses(made, round((1 - give_up) * offered))
     made.events.every(_CHECK_S, lost.check, first=WARMUP_S)
@@ -143,7 +145,8 @@ def _cause(request: RequestResult) -> str:
         return "shed"
     if request.outcome is not Outcome.OK:
         return "failed"
-    return "ttft" if request.ttft is not None and request.ttft > 2.0 + request.prompt_tokens / 3000 else "tpot"
+    limit_s = PROMISE.ttft_limit_s(request.prompt_tokens)
+    return "ttft" if request.ttft is not None and request.ttft > limit_s else "tpot"
 
 
 def _blocks(result: SimulationResult, scored: Sequence[RequestResult]) -> tuple[Block, ...]:
@@ -159,5 +162,5 @@ def _blocks(result: SimulationResult, scored: Sequence[RequestResult]) -> tuple[
     for moment in result.timeline:
         if result.start <= moment.at < result.end:
             place = int((moment.at - result.start) / BLOCK_S)
-            gpu_s[place] += 10.0 * (moment.ready + moment.starting + moment.draining)
+            gpu_s[place] += MOMENT_S * (moment.ready + moment.starting + moment.draining)
     return tuple(Block(*row) for row in zip(offered, attained, gpu_s, strict=True))

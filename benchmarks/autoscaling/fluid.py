@@ -19,6 +19,7 @@ from paceline_autoscaler.state import PoolSpeed
 from paceline_simulator.bins import demand_bins, length_spread
 from paceline_simulator.cluster import EPOCH
 from paceline_simulator.oracle import Oracle, needed_replicas
+from paceline_simulator.policies import static_replicas
 from paceline_simulator.traces import TraceRequest
 
 SPEED = PoolSpeed("main", STEP_TIME, LIMITS.max_seqs, KV_TOKENS)
@@ -47,8 +48,9 @@ def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float =
 
 def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
     """A static pool begins with its own number of replicas."""
-    static = setting.baseline.replicas if isinstance(setting.baseline, Constant) else plan.replicas
-    return run(replace(plan, replicas=static), setting.made())
+    policy = setting.made()
+    static = static_replicas(policy)
+    return run(plan if static is None else replace(plan, replicas=static), policy)
 
 
 def work_curve(plan: FluidPlan) -> list[float]:

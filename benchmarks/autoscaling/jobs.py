@@ -14,7 +14,7 @@ from benchmarks.autoscaling.digest import digest
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, oracles, requests_of
 from benchmarks.autoscaling.settings import Setting, default, settings
 
-from paceline_autoscaler.policies.constant import Constant
+from paceline_simulator.policies import STATIC, static_replicas
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ def setting_of(job: Job) -> Setting:
 
 def decisions_digest(setting: Setting) -> str:
     """Of today's decisions; the oracle's and a static pool's are in their labels."""
-    fixed = setting.policy == ORACLE or isinstance(setting.baseline, Constant)
+    fixed = setting.policy in (ORACLE, STATIC)
     return "" if fixed else _digest(setting.policy, setting.label)
 
 
@@ -66,11 +66,10 @@ def execute(job: Job) -> exact.RunResult:
     gc.freeze()
     window, setting = window_of(job), setting_of(job)
     requests = requests_of(window, job.seed)
-    if isinstance(setting.baseline, Constant):
-        replicas = setting.baseline.replicas
-    else:
-        replicas = fluid_plan(window, requests).replicas
-    return exact.run(window, requests, setting.made(), job.seed, replicas, give_up=job.give_up)
+    policy = setting.made()
+    static = static_replicas(policy)
+    replicas = fluid_plan(window, requests).replicas if static is None else static
+    return exact.run(window, requests, policy, job.seed, replicas, give_up=job.give_up)
 
 
 def in_processes(function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[tuple[A, R]]:

@@ -64,6 +64,12 @@ def policy_of(text: str) -> ReplicaPolicy:
     return BaselinePolicy(_TARGETS[name](_target(text, number)) if colon else BASELINES[name])
 
 
+def static_replicas(policy: ReplicaPolicy) -> int | None:
+    """The replicas of each pool under a static policy; None for any other."""
+    baseline = policy.baseline if isinstance(policy, BaselinePolicy) else None
+    return baseline.replicas if isinstance(baseline, Constant) else None
+
+
 def _replicas(text: str, number: str) -> int:
     if not (number.isascii() and number.isdigit()):
         raise InvalidInput("policy", f"is {text!r}; give the number of replicas, such as static:4")

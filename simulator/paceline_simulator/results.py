@@ -27,11 +27,15 @@ class LatencyLimits:
     tpot_s: float = 0.1
     prompt_rate: float = 3000.0
 
+    def ttft_limit_s(self, prompt_tokens: int) -> float:
+        """The limit of TTFT for a prompt of this length."""
+        return self.ttft_s + prompt_tokens / self.prompt_rate
+
     def attained(self, record: RequestRecord, prompt_tokens: int) -> bool:
         """Whether the request kept it, by the verdicts of `request.slo`."""
         if record.terms is None or record.outcome is not Outcome.OK:
             return False
-        cls, ttft_s = record.terms.request_class, self.ttft_s + prompt_tokens / self.prompt_rate
+        cls, ttft_s = record.terms.request_class, self.ttft_limit_s(prompt_tokens)
         targets = (Target(cls, "ttft", 0.99, ttft_s), Target(cls, "tpot", 0.99, self.tpot_s))
         return all(verdict is Verdict.GOOD for _, verdict in evaluate_slos(record, targets))
 

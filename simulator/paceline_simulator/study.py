@@ -14,14 +14,13 @@ from hashlib import sha256
 from math import fsum
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, price
-from paceline_autoscaler.policies.constant import Constant
-from paceline_autoscaler.policies.replica_policy import BaselinePolicy, ProductionPolicy, ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
 from paceline_autoscaler.state import PoolSpeed
 from paceline_core import __version__
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedClass, Target
 from paceline_core.registry.enums import Outcome, RequestClass
-from paceline_simulator.policies import policy_of
+from paceline_simulator.policies import policy_of, static_replicas
 from paceline_simulator.replay import Replay
 from paceline_simulator.results import SimulationResult
 from paceline_simulator.service_engine import SimulatedPools
@@ -96,7 +95,7 @@ class Study:
 
     def check(self, policy: str) -> None:
         """Raises InvalidInput for an unknown policy, and for static replicas outside the pools' bounds."""
-        replicas = _constant(policy_of(policy))
+        replicas = static_replicas(policy_of(policy))
         for place, pool in enumerate(self.pools.service.pools):
             if replicas is not None and not pool.min <= replicas <= pool.max:
                 bounds = f"spec.pools[{place}].replicas allows {pool.min} to {pool.max}"
@@ -104,7 +103,7 @@ class Study:
 
     def seeds(self, policy: str, count: int) -> range:
         """Seeds of the policy's runs: one, if all would be equal, since nothing starts and the trace is played once."""
-        alone = self.replay.times == 1 and _constant(policy_of(policy)) is not None
+        alone = self.replay.times == 1 and static_replicas(policy_of(policy)) is not None
         return range(1 if alone else count)
 
     def run(self, policy: str, seed: int) -> StudyRow:
@@ -145,7 +144,7 @@ class Study:
 
     def _plan(self, policy: ReplicaPolicy, requests: Sequence[TraceRequest], seed: int) -> RunPlan:
         service = self.pools.service
-        replicas = _constant(policy)
+        replicas = static_replicas(policy)
         begin = {pool.name: pool.min if replicas is None else replicas for pool in service.pools}
         plan = ServicePlan(service, self.pools.pools, {self.request_class: requests}, policy, begin)
         return RunPlan((plan,), seed=seed, score=self.score)
@@ -178,9 +177,3 @@ class Study:
         lengths = [[request.prompt_tokens for request in requests], [request.output_tokens for request in requests]]
         mix = TokenMix(*(sum(tokens) / len(tokens) for tokens in lengths))
         return price(speed, mix, self._class.tpot_s or None, service.engine.step_tokens, "both")
-
-
-def _constant(policy: ReplicaPolicy) -> int | None:
-    """The replicas of each pool under a static policy; None for any other."""
-    baseline = policy.baseline if isinstance(policy, BaselinePolicy) else None
-    return baseline.replicas if isinstance(baseline, Constant) else None

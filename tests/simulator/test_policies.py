@@ -11,7 +11,7 @@ from paceline_autoscaler.policies.replica_policy import BaselinePolicy, Producti
 from paceline_core.errors import InvalidInput
 from paceline_simulator.baselines.hpa import hpa_queue
 from paceline_simulator.baselines.ray_serve import RayServe
-from paceline_simulator.policies import BASELINES, policy_of
+from paceline_simulator.policies import BASELINES, policy_of, static_replicas
 
 
 def baseline(text: str) -> object:
@@ -46,6 +46,10 @@ def test_a_name_is_a_policy_as_its_source_delivers_it_and_a_number_sets_its_targ
 def test_a_wrong_name_is_refused_with_the_fix(text: str, fix: str) -> None:
     with pytest.raises(InvalidInput, match=f"^policy: is '{text}'.*{fix}"):
         policy_of(text)
+
+
+def test_only_a_static_policy_has_replicas_of_its_own() -> None:
+    assert [static_replicas(policy_of(text)) for text in ("static:4", "static:0", "keda", "slo")] == [4, 0, None, None]
 
 
 def test_a_baseline_stays_within_bounds_and_budget() -> None:
