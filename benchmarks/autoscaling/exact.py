@@ -49,7 +49,8 @@ class Block:
 class RunResult:
     """One run. `misses` by cause: shed, failed, ttft, tpot, unfinished; `complete`: it was not given up.
 
-    `gpu_hours` are of the scored window, `starts` the replicas ordered in it.
+    `gpu_hours` are of the scored window, `starts` the replicas ordered in it. `replayed`: of our policy's decisions,
+    how many were the same when computed again from a ledger's line, and their number.
     """
 
     offered: int
@@ -61,6 +62,7 @@ class RunResult:
     blocks: tuple[Block, ...]
     cpu_s: float
     complete: bool
+    replayed: tuple[int, int] | None = None
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

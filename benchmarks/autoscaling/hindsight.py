@@ -13,7 +13,7 @@ from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles,
 from benchmarks.autoscaling.jobs import Job, cell_of, execute
 from benchmarks.autoscaling.settings import MOST, Setting, settings
 from benchmarks.autoscaling.store import RunRow
-from benchmarks.autoscaling.tune import CANDIDATES
+from benchmarks.autoscaling.tune import cheapest
 
 from paceline_simulator.policies import STATIC
 
@@ -51,14 +51,20 @@ def static(name: str) -> Found:
 
 def oracle(name: str) -> Found:
     """On each window the cheapest choice that holds; no row where none does."""
-    cell, rows = cell_of(name), []
-    for window in cell.scored:
-        for label in _proposed(window):
-            result = execute(Job(cell.name, window.name, ORACLE, label, SEED, give_up=HOLDS))
-            if result.complete and result.attainment >= HOLDS:
-                rows.append(_row(ORACLE, label, window.name, result))
-                break
-    return Found(ORACLE, tuple(rows))
+    cell = cell_of(name)
+    found = [_cheapest_oracle(cell, window) for window in cell.scored]
+    return Found(ORACLE, tuple(row for row in found if row is not None))
+
+
+def _cheapest_oracle(cell: Cell, window: Window) -> RunRow | None:
+    runs: dict[str, RunResult] = {}
+
+    def holds(label: str) -> bool:
+        runs[label] = execute(Job(cell.name, window.name, ORACLE, label, SEED, give_up=HOLDS))
+        return runs[label].complete and runs[label].attainment >= HOLDS
+
+    label = cheapest(_proposed(window), holds)
+    return None if label is None else _row(ORACLE, label, window.name, runs[label])
 
 
 def large(name: str) -> Found:
@@ -87,7 +93,7 @@ def _proposed(window: Window) -> list[str]:
     runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in oracles(plan).items()]
     holding = [(run.gpu_s, label) for run, label in runs if run.attainment >= HOLDS]
     best = [(-run.attainment, label) for run, label in runs]
-    return [label for _, label in sorted(holding or best)][:CANDIDATES]
+    return [label for _, label in sorted(holding or best)]
 
 
 def _pool(cell: Cell, count: int) -> list[tuple[Window, RunResult]] | None:

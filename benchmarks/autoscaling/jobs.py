@@ -4,7 +4,7 @@ import gc
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
@@ -12,8 +12,10 @@ from benchmarks.autoscaling import exact
 from benchmarks.autoscaling.cells import Cell, Window, cells
 from benchmarks.autoscaling.digest import digest
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, oracles, requests_of
+from benchmarks.autoscaling.replayed import Replayed
 from benchmarks.autoscaling.settings import Setting, default, settings
 
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy
 from paceline_simulator.policies import STATIC, static_replicas
 
 A = TypeVar("A")
@@ -66,10 +68,12 @@ def execute(job: Job) -> exact.RunResult:
     gc.freeze()
     window, setting = window_of(job), setting_of(job)
     requests = requests_of(window, job.seed)
-    policy = setting.made()
+    made = setting.made()
+    policy = Replayed(made) if isinstance(made, ProductionPolicy) else made
     static = static_replicas(policy)
     replicas = fluid_plan(window, requests).replicas if static is None else static
-    return exact.run(window, requests, policy, job.seed, replicas, give_up=job.give_up)
+    result = exact.run(window, requests, policy, job.seed, replicas, give_up=job.give_up)
+    return replace(result, replayed=(policy.equal, policy.decisions)) if isinstance(policy, Replayed) else result
 
 
 def in_processes(function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[tuple[A, R]]:

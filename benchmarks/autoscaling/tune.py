@@ -1,11 +1,14 @@
-"""Tuning: every setting in the fluid model on the cell's tuning window, then the cheapest that hold, exactly.
+"""Tuning: every setting in the fluid model on the cell's tuning window, then those that hold there, exactly.
 
-Of the settings that hold there the four with least GPU time are simulated exactly, cheapest first, until one holds:
-that is the tuned one. If none does, the policy is not offered for the cell.
+Exact runs go through the settings that hold in the fluid model, cheapest first: the first of four to hold is the tuned
+one. Where the fluid model is too hopeful for all four, the rest is halved again and again for the cheapest that holds.
+If no setting holds in the fluid model, the one that attains most is tried all the same. A policy without any setting
+that holds exactly is not offered for the cell.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from benchmarks.autoscaling.cells import Cell
 from benchmarks.autoscaling.exact import HOLDS
@@ -14,6 +17,7 @@ from benchmarks.autoscaling.jobs import Job, cell_of, decisions_digest, execute
 from benchmarks.autoscaling.settings import Setting, settings
 from benchmarks.autoscaling.store import Tuned
 
+T = TypeVar("T")
 SEED = 1
 CANDIDATES = 4
 
@@ -38,18 +42,37 @@ def trials(cell: Cell, policy: str) -> list[Trial]:
 
 
 def candidates(found: Sequence[Trial]) -> list[Trial]:
-    """The cheapest that hold in the fluid model."""
-    return [trial for trial in found if trial.attainment >= HOLDS][:CANDIDATES]
+    """Those that hold in the fluid model, cheapest first; if none does, the one that attains most."""
+    holding = [trial for trial in found if trial.attainment >= HOLDS]
+    return holding or sorted(found, key=lambda trial: -trial.attainment)[:1]
+
+
+def cheapest(choices: Sequence[T], holds: Callable[[T], bool]) -> T | None:
+    """Of choices in order of their cost, the first of CANDIDATES that holds; else by halving what follows them, as if
+    a dearer choice held whenever a cheaper one does.
+    """
+    for choice in choices[:CANDIDATES]:
+        if holds(choice):
+            return choice
+    best, low, high = None, CANDIDATES, len(choices) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        if holds(choices[middle]):
+            best, high = choices[middle], middle - 1
+        else:
+            low = middle + 1
+    return best
 
 
 def tune(task: tuple[str, str]) -> Tuned:
     """The tuned setting for a cell and a policy, both by name."""
     cell, policy = cell_of(task[0]), task[1]
     tried: dict[str, tuple[float, float]] = {}
-    for trial in candidates(trials(cell, policy)):
-        label = trial.setting.label
-        result = execute(Job(cell.name, cell.tuned.name, policy, label, SEED, give_up=HOLDS))
-        tried[label] = (round(result.attainment, 5), round(result.gpu_hours, 4))
-        if result.complete and result.attainment >= HOLDS:
-            return Tuned(label, decisions_digest(trial.setting), tried)
-    return Tuned("", "", tried)
+
+    def holds(setting: Setting) -> bool:
+        result = execute(Job(cell.name, cell.tuned.name, policy, setting.label, SEED, give_up=HOLDS))
+        tried[setting.label] = (round(result.attainment, 5), round(result.gpu_hours, 4))
+        return result.complete and result.attainment >= HOLDS
+
+    found = cheapest([trial.setting for trial in candidates(trials(cell, policy))], holds)
+    return Tuned("", "", tried) if found is None else Tuned(found.label, decisions_digest(found), tried)
