@@ -3,6 +3,7 @@
     room     the oracle and the static pool in hindsight of each cell: what there is to gain
     tune     each baseline's setting for each cell
     run      the missing runs of the matrix, with tuned settings
+    whatif   the cell in the fluid model, at other leads and with more requests
     report   the table of all runs that are not void, and benchmarks/results/autoscaling.json
 
 Each result is saved as it ends (`store`), so a command that is interrupted goes on where it was; all take hours.
@@ -12,13 +13,15 @@ PACELINE_TRACES names the folder of the whole traces.
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
 
-from benchmarks.autoscaling import hindsight, matrix
+from benchmarks.autoscaling import hindsight, matrix, whatif
 from benchmarks.autoscaling.cells import cells
-from benchmarks.autoscaling.jobs import Job, cell_of, decisions_digest, in_processes, setting_of
-from benchmarks.autoscaling.report import as_json, cell_report, table
+from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
+from benchmarks.autoscaling.report import CellReport, as_json, cell_report, fluid_report, table
 from benchmarks.autoscaling.settings import POLICIES
-from benchmarks.autoscaling.store import CellFile, RunRow
+from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow
 from benchmarks.autoscaling.tune import tune
 from benchmarks.harness import RESULTS, document
 
@@ -60,30 +63,51 @@ def run(names: Sequence[str]) -> None:
         matrix.do(cell_of(name), file, matrix.missing(file, matrix.jobs(cell_of(name), file, rivals)))
 
 
+def look_at_variants(names: Sequence[str]) -> None:
+    files = {name: CellFile.load(name) for name in names}
+    tasks = [
+        (name, variant)
+        for name, variant in product(names, whatif.VARIANTS)
+        if not any(row.variant == variant and _current(row) for row in files[name].fluid)
+    ]
+    for (name, variant), rows in in_processes(whatif.look, tasks):
+        files[name].fluid = [row for row in files[name].fluid if row.variant != variant] + rows
+        files[name].save()
+        print(f"{name} {variant}: {len(rows)} rows", flush=True)
+
+
 def report() -> None:
     started = rfc3339(SystemClock().utc())
-    reports = [cell_report(CellFile.load(name), _current) for name in cells()]
-    shown = [
-        SLO,
-        STATIC,
-        *sorted({p for r in reports for p in r.outcomes} - {SLO, STATIC, *hindsight.KINDS}),
-        *hindsight.KINDS,
-    ]
-    print(table(reports, shown))
-    data = document("autoscaling", [], started, quick=False) | {"cells": [as_json(each) for each in reports]}
+    files = [CellFile.load(name) for name in cells()]
+    data = document("autoscaling", [], started, quick=False)
+    data["cells"] = _printed([cell_report(file, _current) for file in files])
+    for variant in whatif.VARIANTS:
+        print(f"\nIn the fluid model, {variant}:\n")
+        rows = [(file.name, [row for row in file.fluid if row.variant == variant and _current(row)]) for file in files]
+        data[f"fluid, {variant}"] = _printed([fluid_report(name, found) for name, found in rows])
     (RESULTS / "autoscaling.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
-def _current(row: RunRow) -> bool:
+def _printed(reports: Sequence[CellReport]) -> list[dict[str, Any]]:
+    """Ours and the static pool first, what only hindsight knows last."""
+    known = {policy for each in reports for policy in each.outcomes}
+    first, last = (SLO, whatif.OLD_SIGNALS, STATIC), tuple(hindsight.KINDS)
+    shown = [*first, *sorted(known - {*first, *last}), *last]
+    print(table(reports, [policy for policy in shown if policy in known]))
+    return [as_json(each) for each in reports]
+
+
+def _current(row: RunRow | FluidRow) -> bool:
+    """Whether its decisions are today's."""
     if row.policy in hindsight.KINDS:
         return True
-    job = Job("", row.window, row.policy, row.label, row.seed)
-    return row.digest == decisions_digest(setting_of(job))
+    policy = SLO if row.policy == whatif.OLD_SIGNALS else row.policy
+    return row.digest == decisions_digest(policy, row.label)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoscaling")
-    parser.add_argument("command", choices=("room", "tune", "run", "report"))
+    parser.add_argument("command", choices=("room", "tune", "run", "whatif", "report"))
     parser.add_argument("--cells", help="names with commas; all by default")
     parser.add_argument("--policies", help="names with commas, for tune; all by default")
     options = parser.parse_args()
@@ -96,6 +120,8 @@ def main() -> None:
         tune_all(names, options.policies.split(",") if options.policies else POLICIES)
     elif options.command == "run":
         run(names)
+    elif options.command == "whatif":
+        look_at_variants(names)
     else:
         report()
 

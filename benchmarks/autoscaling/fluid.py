@@ -1,7 +1,7 @@
 """Windows in the fluid model: bins of their requests, runs of a setting, and the work curve that the oracle knows."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import lru_cache
 from itertools import product
 
@@ -13,7 +13,7 @@ from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
-from paceline_autoscaler.policies.fluid_types import MOMENT_S, FluidPlan, FluidResult
+from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy
 from paceline_autoscaler.state import PoolSpeed
 from paceline_simulator.bins import demand_bins, length_spread
@@ -30,11 +30,14 @@ _AHEAD = (1.0, 1.3)
 """Leads ahead: starts take up to so much longer than their mean."""
 
 
-def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float = LEAD_S) -> FluidPlan:
+def fluid_plan(
+    window: Window, requests: Sequence[TraceRequest], lead_s: float = LEAD_S, times: float = 1.0
+) -> FluidPlan:
+    """With `times` the requests, and so many more replicas allowed."""
     plan = FluidPlan(
-        service=scaling_spec(service(MOST)),
+        service=scaling_spec(service(round(MOST * times))),
         speed=SPEED,
-        bins=demand_bins(requests, span_s=window.end),
+        bins=[_scaled(each, times) for each in demand_bins(requests, span_s=window.end)],
         replicas=1,
         lead_s=lead_s,
         lead_spread=SPREAD,
@@ -43,7 +46,11 @@ def fluid_plan(window: Window, requests: Sequence[TraceRequest], lead_s: float =
         start=EPOCH.timestamp(),
         metrics_lag_s=SCRAPE_LAG_S,
     )
-    return replace(plan, replicas=first_replicas(requests, mean_work_s(plan)))
+    return replace(plan, replicas=first_replicas(requests, times * mean_work_s(plan)))
+
+
+def _scaled(demand: DemandBin, times: float) -> DemandBin:
+    return DemandBin(*(times * value for value in astuple(demand)))
 
 
 def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
@@ -55,7 +62,8 @@ def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
 
 def work_curve(plan: FluidPlan) -> list[float]:
     """Replica-seconds per second that arrive, every MOMENT_S."""
-    moments = run(replace(plan, replicas=MOST), BaselinePolicy(Constant(MOST))).timeline
+    most = plan.service.pools[0].max
+    moments = run(replace(plan, replicas=most), BaselinePolicy(Constant(most))).timeline
     return [moment.demand * moment.ready / moment.capacity if moment.capacity else 0.0 for moment in moments]
 
 

@@ -48,19 +48,19 @@ def setting_of(job: Job) -> Setting:
     if job.policy == ORACLE:
         window = window_of(job)
         return Setting(ORACLE, job.label, oracles(fluid_plan(window, requests_of(window, job.seed)))[job.label])
-    choices = [default(job.policy)] if job.label == "default" else settings(job.policy)
-    return next(choice for choice in choices if choice.label == job.label)
+    return named(job.policy, job.label)
 
 
-def decisions_digest(setting: Setting) -> str:
-    """Of today's decisions; the oracle's and a static pool's are in their labels."""
-    fixed = setting.policy in (ORACLE, STATIC)
-    return "" if fixed else _digest(setting.policy, setting.label)
+def named(policy: str, label: str) -> Setting:
+    """A policy's setting with this label."""
+    choices = [default(policy)] if label == "default" else settings(policy)
+    return next(choice for choice in choices if choice.label == label)
 
 
 @cache
-def _digest(policy: str, label: str) -> str:
-    return digest(next(s for s in [*settings(policy), default(policy)] if s.label == label).made())
+def decisions_digest(policy: str, label: str) -> str:
+    """Of today's decisions; the oracle's and a static pool's are in their labels."""
+    return "" if policy in (ORACLE, STATIC) else digest(named(policy, label).made())
 
 
 def execute(job: Job) -> exact.RunResult:

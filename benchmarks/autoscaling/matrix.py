@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.autoscaling.cells import Cell
 from benchmarks.autoscaling.exact import RunResult
-from benchmarks.autoscaling.jobs import Job, decisions_digest, execute, in_processes, setting_of
+from benchmarks.autoscaling.jobs import Job, decisions_digest, execute, in_processes
 from benchmarks.autoscaling.store import CellFile, RunRow, Tuned
 
 from paceline_simulator.policies import SLO, STATIC
@@ -53,7 +53,7 @@ def jobs(cell: Cell, file: CellFile, rivals: Sequence[str]) -> Iterator[Job]:
 
 def missing(file: CellFile, wanted: Iterator[Job]) -> list[Job]:
     """Those that have not been run with today's decisions."""
-    return [job for job in wanted if not file.has(_key(job), decisions_digest(setting_of(job)))]
+    return [job for job in wanted if not file.has(_key(job), decisions_digest(job.policy, job.label))]
 
 
 def do(cell: Cell, file: CellFile, wanted: Sequence[Job]) -> None:
@@ -64,7 +64,7 @@ def do(cell: Cell, file: CellFile, wanted: Sequence[Job]) -> None:
 
 
 def _keep(file: CellFile, job: Job, result: RunResult) -> None:
-    digest = decisions_digest(setting_of(job))
+    digest = decisions_digest(job.policy, job.label)
     file.add(RunRow(job.policy, job.label, digest, job.window, job.seed, result.json()))
 
 

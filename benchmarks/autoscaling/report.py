@@ -5,13 +5,13 @@ is 99 %. Its cost is GPU time over the oracle's, both summed over windows; the o
 the static pool in hindsight. The *room* of a cell is what the oracle saves against the best static pool: below 8 % the
 cell is flat, and asks for no harm rather than a win.
 
-Differences of cost have a 95 % interval from a paired bootstrap: blocks of five minutes are drawn with replacement, the
-same ones for both policies, from the seeds and windows that both have. It tells how sure a difference is on this
-workload, not on others.
+Differences from the tuned static pool have a 95 % interval from a paired bootstrap: blocks of five minutes are drawn
+with replacement, the same ones for both policies, from the seeds and windows that both have. It tells how sure a
+difference is on this workload, not on others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from random import Random
 from statistics import median
 from typing import Any
@@ -19,8 +19,13 @@ from typing import Any
 from benchmarks.autoscaling.exact import HOLDS
 from benchmarks.autoscaling.fluid import ORACLE
 from benchmarks.autoscaling.hindsight import HINDSIGHT
-from benchmarks.autoscaling.store import CellFile, RunRow
+from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow
+from benchmarks.autoscaling.whatif import OLD_SIGNALS
 
+from paceline_simulator.policies import SLO, STATIC
+
+Blocks = Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
+"""What two policies' runs say of the same five minutes."""
 FLAT = 0.08
 _DRAWS = 2000
 
@@ -42,12 +47,35 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """A value, and between which bounds it is in 95 % of the draws."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A policy's GPU time over another's, and the points of attainment that it has more."""
+
+    cost: Interval
+    points: Interval
+
+
+@dataclass(frozen=True, slots=True)
 class CellReport:
-    """`oracle_hours`: of the cheaper of oracle and static pool in hindsight; None where neither holds."""
+    """`oracle_hours`: of the cheaper of oracle and static pool in hindsight; None where neither holds. `from_static`:
+    each policy's difference from the tuned static pool.
+    """
 
     name: str
     outcomes: Mapping[str, Outcome]
     not_offered: tuple[str, ...]
+    from_static: Mapping[str, Difference]
     oracle_hours: float | None
     room: float | None
 
@@ -59,12 +87,32 @@ def cell_report(file: CellFile, current: Callable[[RunRow], bool]) -> CellReport
         if current(row):
             rows.setdefault(row.policy, []).append(row)
     outcomes = {policy: _outcome(policy, found) for policy, found in rows.items()}
+    not_offered = tuple(sorted(name for name, tuned in file.tuned.items() if not tuned.label))
+    static = rows.get(STATIC, [])
+    compared = {policy: difference(found, static) for policy, found in rows.items() if policy != STATIC}
+    from_static = {policy: found for policy, found in compared.items() if found is not None}
+    return _report(file.name, outcomes, not_offered, from_static)
+
+
+def fluid_report(name: str, rows: Iterable[FluidRow]) -> CellReport:
+    """Of a variant's rows in the fluid model; what is delivered has the policy's name with ", default"."""
+    outcomes = {}
+    for row in rows:
+        policy = (
+            f"{row.policy}, default" if row.label == "default" and row.policy not in (SLO, OLD_SIGNALS) else row.policy
+        )
+        outcomes[policy] = Outcome(policy, row.label, row.attainment, row.attainment, row.gpu_hours, 1)
+    return _report(name, outcomes, (), {})
+
+
+def _report(
+    name: str, outcomes: Mapping[str, Outcome], not_offered: tuple[str, ...], from_static: Mapping[str, Difference]
+) -> CellReport:
     best = [outcomes[name].gpu_hours for name in (ORACLE, HINDSIGHT) if name in outcomes and outcomes[name].holds]
     least = min(best, default=None)
     static = outcomes.get(HINDSIGHT)
     room = None if least is None or static is None else 1 - least / static.gpu_hours
-    not_offered = tuple(sorted(name for name, tuned in file.tuned.items() if not tuned.label))
-    return CellReport(file.name, outcomes, not_offered, least, room)
+    return CellReport(name, outcomes, not_offered, from_static, least, room)
 
 
 def _outcome(policy: str, rows: Sequence[RunRow]) -> Outcome:
@@ -82,24 +130,30 @@ def _outcome(policy: str, rows: Sequence[RunRow]) -> Outcome:
     )
 
 
-def cost_interval(first: Iterable[RunRow], second: Iterable[RunRow]) -> tuple[float, float, float] | None:
-    """GPU time of the first over the second, with its 95 % interval; None without a seed and window in common."""
+def difference(first: Iterable[RunRow], second: Iterable[RunRow]) -> Difference | None:
+    """Of the first from the second; None without a seed and window in common."""
     others = {(row.window, row.seed): row for row in second}
     pairs = [(row, others[row.window, row.seed]) for row in first if (row.window, row.seed) in others]
-    blocks = [
-        (a["gpu_s"], b["gpu_s"])
-        for one, other in pairs
-        for a, b in zip(one.result["blocks"], other.result["blocks"], strict=True)
-    ]
+    blocks = [(a, b) for one, other in pairs for a, b in zip(one.result["blocks"], other.result["blocks"], strict=True)]
     if not blocks:
         return None
     random = Random(1)
-    ratios = sorted(_ratio(random.choices(blocks, k=len(blocks))) for _ in range(_DRAWS))
-    return _ratio(blocks), ratios[int(0.025 * _DRAWS)], ratios[int(0.975 * _DRAWS)]
+    draws = [random.choices(blocks, k=len(blocks)) for _ in range(_DRAWS)]
+    return Difference(_interval(_cost, blocks, draws), _interval(_points, blocks, draws))
 
 
-def _ratio(blocks: Sequence[tuple[float, float]]) -> float:
-    return sum(a for a, _ in blocks) / sum(b for _, b in blocks)
+def _interval(of: Callable[[Blocks], float], blocks: Blocks, draws: Sequence[Blocks]) -> Interval:
+    values = sorted(of(draw) for draw in draws)
+    return Interval(of(blocks), values[int(0.025 * _DRAWS)], values[int(0.975 * _DRAWS)])
+
+
+def _cost(blocks: Blocks) -> float:
+    return sum(a["gpu_s"] for a, _ in blocks) / sum(b["gpu_s"] for _, b in blocks)
+
+
+def _points(blocks: Blocks) -> float:
+    more = sum(a["attained"] - b["attained"] for a, b in blocks)
+    return 100 * more / max(sum(a["offered"] for a, _ in blocks), 1)
 
 
 def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:
@@ -109,6 +163,9 @@ def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:
     for policy in policies:
         held = sum(policy in report.outcomes and report.outcomes[policy].holds for report in reports)
         lines.append(_line([policy, *(_cell(report, policy) for report in reports), f"{held}/{len(reports)}"]))
+    if any(report.from_static for report in reports):
+        compared = [str(found.cost) if (found := report.from_static.get(SLO)) else "" for report in reports]
+        lines.append(_line([f"{SLO}: GPU time over {STATIC}'s", *compared, ""]))
     lines.append(_line(["room", *(_room(report) for report in reports), ""]))
     return "\n".join(lines)
 
@@ -145,6 +202,7 @@ def as_json(report: CellReport) -> dict[str, Any]:
                 "gpu_hours": found.gpu_hours,
                 "seeds": found.seeds,
                 "holds": found.holds,
+                "from_static": asdict(report.from_static[name]) if name in report.from_static else None,
             }
             for name, found in sorted(report.outcomes.items())
         },

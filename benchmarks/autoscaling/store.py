@@ -1,4 +1,4 @@
-"""One JSON file a cell: how policies were tuned on it, and every exact run, each with the digest of its decisions.
+"""One JSON file a cell: how policies were tuned on it, its exact runs and fluid rows, with digests of their decisions.
 
 `benchmarks/results/autoscaling/<cell>.json`. A row whose digest is not that of today's decisions is void: it is kept
 until it is run again, and no table counts it.
@@ -41,6 +41,18 @@ class RunRow:
         return self.policy, self.label, self.window, self.seed
 
 
+@dataclass(frozen=True, slots=True)
+class FluidRow:
+    """A setting in the fluid model, over all scored windows: the lowest attainment, the sum of GPU-hours."""
+
+    variant: str
+    policy: str
+    label: str
+    digest: str
+    attainment: float
+    gpu_hours: float
+
+
 @dataclass(slots=True)
 class CellFile:
     """What is known of a cell; `save` replaces the file at once."""
@@ -48,6 +60,7 @@ class CellFile:
     name: str
     tuned: dict[str, Tuned] = field(default_factory=dict)
     runs: dict[tuple[str, str, str, int], RunRow] = field(default_factory=dict)
+    fluid: list[FluidRow] = field(default_factory=list)
 
     @classmethod
     def load(cls, name: str) -> "CellFile":
@@ -61,7 +74,7 @@ class CellFile:
             for policy, row in data["tuned"].items()
         }
         rows = [RunRow(**row) for row in data["runs"]]
-        return cls(name, tuned, {row.key: row for row in rows})
+        return cls(name, tuned, {row.key: row for row in rows}, [FluidRow(**row) for row in data.get("fluid", [])])
 
     def save(self) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -72,6 +85,7 @@ class CellFile:
             "versions": versions(),
             "tuned": {policy: asdict(row) for policy, row in sorted(self.tuned.items())},
             "runs": [asdict(self.runs[key]) for key in sorted(self.runs)],
+            "fluid": [asdict(row) for row in self.fluid],
         }
         new = FOLDER / f"{self.name}.json.new"
         new.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")

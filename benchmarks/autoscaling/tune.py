@@ -75,4 +75,4 @@ def tune(task: tuple[str, str]) -> Tuned:
         return result.complete and result.attainment >= HOLDS
 
     found = cheapest([trial.setting for trial in candidates(trials(cell, policy))], holds)
-    return Tuned("", "", tried) if found is None else Tuned(found.label, decisions_digest(found), tried)
+    return Tuned("", "", tried) if found is None else Tuned(found.label, decisions_digest(policy, found.label), tried)

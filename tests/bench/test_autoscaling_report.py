@@ -1,16 +1,18 @@
 """The table of autoscalers: medians over seeds, the worst window, cost over the oracle, and rows that are void."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.autoscaling import store
-from benchmarks.autoscaling.report import cell_report, cost_interval, table
-from benchmarks.autoscaling.store import CellFile, RunRow, Tuned
+from benchmarks.autoscaling.report import Interval, cell_report, difference, fluid_report, table
+from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow, Tuned
 
 
 def row(policy: str, attainment: float, hours: float, seed: int = 1, window: str = "a", digest: str = "d") -> RunRow:
-    blocks = [{"offered": 10, "attained": 9, "gpu_s": hours * share} for share in (1000.0, 1200.0, 1400.0)]
-    result = {"attainment": attainment, "gpu_hours": hours, "blocks": blocks}
+    shares = (1000.0, 1200.0, 1400.0)
+    blocks = [{"offered": 10.0, "attained": 9.0, "gpu_s": hours * share} for share in shares]
+    result: dict[str, Any] = {"attainment": attainment, "gpu_hours": hours, "blocks": blocks}
     return RunRow(policy, "x", digest, window, seed, result)
 
 
@@ -42,21 +44,47 @@ def test_rows_of_other_decisions_do_not_count() -> None:
     assert (found.outcomes["slo"].attainment, found.outcomes["slo"].gpu_hours) == (1.0, 2.0)
 
 
-def test_costs_are_compared_block_by_block_of_the_seeds_that_both_have() -> None:
+def test_policies_are_compared_block_by_block_of_the_seeds_that_both_have() -> None:
     ours = [row("slo", 1.0, 1.1, 1), row("slo", 1.0, 9.0, 2)]
-    found = cost_interval(ours, [row("static", 1.0, 1.0, 1)])
+    found = difference(ours, [row("static", 1.0, 1.0, 1)])
     assert found is not None
-    assert found == pytest.approx((1.1, 1.1, 1.1))
-    assert cost_interval(ours, [row("static", 1.0, 1.0, 3)]) is None
+    assert (found.cost.value, found.cost.low, found.cost.high) == pytest.approx((1.1, 1.1, 1.1))
+    assert found.points == Interval(0.0, 0.0, 0.0)
+    assert difference(ours, [row("static", 1.0, 1.0, 3)]) is None
+
+
+def test_the_interval_of_a_difference_is_as_wide_as_blocks_differ() -> None:
+    one = row("slo", 1.0, 1.0)
+    blocks = [block | {"attained": count} for count, block in enumerate(one.result["blocks"])]
+    found = difference([RunRow("keda", "x", "d", "a", 1, one.result | {"blocks": blocks})], [one])
+    assert found is not None
+    assert found.points.low < found.points.value < found.points.high
+    assert found.points.value == pytest.approx(-80.0)
+
+
+def test_rows_of_the_fluid_model_are_reported_alike_and_what_is_delivered_apart() -> None:
+    hours = {
+        ("oracle", "best"): 4.0,
+        ("static in hindsight", "replicas=5"): 5.0,
+        ("slo", "default"): 6.0,
+        ("keda", "default"): 8.0,
+        ("keda", "running=16"): 7.0,
+    }
+    rows = [FluidRow("as it is", policy, label, "d", 0.995, cost) for (policy, label), cost in hours.items()]
+    found = fluid_report("conv", rows)
+    assert found.room == pytest.approx(0.2)
+    assert [found.outcomes[name].gpu_hours for name in ("keda", "keda, default")] == [7.0, 8.0]
+    assert "| slo | 99.5 / 1.50 |" in table([found], ["slo"])
 
 
 def test_a_cell_goes_on_where_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "FOLDER", tmp_path)
     file = CellFile.load("conv")
     file.tuned["keda"] = Tuned("running=16", "d", {"running=16": (0.99, 3.0)})
+    file.fluid = [FluidRow("as it is", "slo", "default", "d", 0.99, 2.0)]
     file.add(row("slo", 0.99, 1.0))
     again = CellFile.load("conv")
-    assert (again.tuned, again.runs) == (file.tuned, file.runs)
+    assert (again.tuned, again.runs, again.fluid) == (file.tuned, file.runs, file.fluid)
     assert again.has(("slo", "x", "a", 1), "d")
     assert not again.has(("slo", "x", "a", 1), "other")
     assert not again.has(("slo", "x", "a", 2), "d")

@@ -1,0 +1,83 @@
+"""What if replicas started faster or slower, and if there were more requests: in the fluid model alone.
+
+All settings of a cell at other leads and at 2.5 times the requests, beside the cell as it is: policies as they are
+delivered ("default") and as they are tuned for the cell, and our policy with signals as old as the others'. The oracle
+and the static pool in hindsight are the cheapest that hold in the same model. No claim rests on these rows.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S
+from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, requests_of
+from benchmarks.autoscaling.hindsight import HINDSIGHT, SEED
+from benchmarks.autoscaling.jobs import cell_of, decisions_digest
+from benchmarks.autoscaling.settings import POLICIES, Setting, default, settings
+from benchmarks.autoscaling.store import CellFile, FluidRow
+
+from paceline_autoscaler.policies.constant import Constant
+from paceline_autoscaler.policies.fluid import run
+from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy
+from paceline_simulator.policies import SLO, STATIC
+
+AS_IT_IS = "as it is"
+VARIANTS = {
+    AS_IT_IS: (LEAD_S, 1.0),
+    "lead 10 s": (10.0, 1.0),
+    "lead 60 s": (60.0, 1.0),
+    "lead 420 s": (420.0, 1.0),
+    "2.5 times the requests": (LEAD_S, 2.5),
+}
+"""Seconds from order to ready, and the factor of requests."""
+OLD_SIGNALS = "slo, signals 15 s old"
+
+
+def look(task: tuple[str, str]) -> list[FluidRow]:
+    """All rows of a cell and a variant, both by name."""
+    name, variant = task
+    lead_s, times = VARIANTS[variant]
+    plans = [fluid_plan(window, requests_of(window, SEED), lead_s, times) for window in cell_of(name).scored]
+    rows = [_row(variant, each.policy, each, [fluid_run(plan, each) for plan in plans]) for each in _offered(name)]
+    old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S)) for plan in plans]
+    rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
+    rows.append(_pool(variant, plans))
+    best = [_oracle(plan) for plan in plans]
+    rows.append(_row(variant, ORACLE, Setting(ORACLE, "the cheapest of each window"), best))
+    return rows
+
+
+def _offered(name: str) -> list[Setting]:
+    """Every policy as it is delivered, then as it is tuned for the cell."""
+    made = [default(policy) for policy in POLICIES if policy != STATIC]
+    for policy, tuned in sorted(CellFile.load(name).tuned.items()):
+        made += [each for each in settings(policy) if each.label == tuned.label]
+    return made
+
+
+def _pool(variant: str, plans: Sequence[FluidPlan]) -> FluidRow:
+    """The smallest that holds on all windows, or the largest allowed."""
+    low, high = 1, plans[0].service.pools[0].max
+    while low < high:
+        middle = (low + high) // 2
+        if all(each.attainment >= HOLDS for each in _static(plans, middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return _row(variant, HINDSIGHT, Setting(STATIC, f"replicas={low}"), _static(plans, low))
+
+
+def _static(plans: Sequence[FluidPlan], count: int) -> list[FluidResult]:
+    return [fluid_run(plan, Setting(STATIC, f"replicas={count}", Constant(count))) for plan in plans]
+
+
+def _oracle(plan: FluidPlan) -> FluidResult:
+    """Its cheapest choice that holds; the one that attains most, if none does."""
+    found = [fluid_run(plan, Setting(ORACLE, label, made)) for label, made in oracles(plan).items()]
+    holding = [each for each in found if each.attainment >= HOLDS]
+    return min(holding, key=lambda each: each.gpu_s) if holding else max(found, key=lambda each: each.attainment)
+
+
+def _row(variant: str, policy: str, setting: Setting, results: Sequence[FluidResult]) -> FluidRow:
+    digest = decisions_digest(setting.policy, setting.label)
+    attained, gpu_s = min(each.attainment for each in results), sum(each.gpu_s for each in results)
+    return FluidRow(variant, policy, setting.label, digest, round(attained, 5), round(gpu_s / 3600, 4))
