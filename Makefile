@@ -73,12 +73,13 @@ kernels:
 gpu: ## On a machine with CUDA, without any download: test the kernels, then measure them (20 min); ARGS=--quick
 	@scripts/gpu.sh $(ARGS)
 
-nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine; more clients
+nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine; more clients; an hour of load
 	@scripts/services.sh
 	@scripts/venv.sh dev
 	$(BIN)/python -m pytest -q -m "not real and not kernels" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
 	$(BIN)/python -m tests.engine.livelock $(ARGS)
 	$(BIN)/python -m pytest -q -m real --durations=10 $(NIGHTLY)
+	$(BIN)/python -m benchmarks.simulator stack
 
 # Two minutes in which a burst comes and goes. It is about load that one replica cannot bear, so what runs beside it is
 # what gives way to it: `make test` computes the rest at the lowest priority.
