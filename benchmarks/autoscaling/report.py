@@ -7,7 +7,7 @@ cell is flat, and asks for no harm rather than a win.
 
 Differences from the tuned static pool have a 95 % interval from a paired bootstrap: blocks of five minutes are drawn
 with replacement, the same ones for both policies, from the seeds and windows that both have. It tells how sure a
-difference is on this workload, not on others.
+difference is on this workload, not on others. A margin of cost within the simulator's own error is a tie.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +27,8 @@ from paceline_simulator.policies import SLO, STATIC
 Blocks = Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
 """What two policies' runs say of the same five minutes."""
 FLAT = 0.08
+ERROR = 0.05
+"""Of the simulator's GPU time, as `python -m benchmarks.simulator stack` bounds it."""
 _DRAWS = 2000
 
 
@@ -64,6 +66,11 @@ class Difference:
 
     cost: Interval
     points: Interval
+
+    @property
+    def tie(self) -> bool:
+        """Whether the costs are as good as equal."""
+        return abs(self.cost.value - 1) < ERROR or self.cost.low <= 1 <= self.cost.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:
         held = sum(policy in report.outcomes and report.outcomes[policy].holds for report in reports)
         lines.append(_line([policy, *(_cell(report, policy) for report in reports), f"{held}/{len(reports)}"]))
     if any(report.from_static for report in reports):
-        compared = [str(found.cost) if (found := report.from_static.get(SLO)) else "" for report in reports]
+        compared = [_compared(report.from_static.get(SLO)) for report in reports]
         lines.append(_line([f"{SLO}: GPU time over {STATIC}'s", *compared, ""]))
     lines.append(_line(["room", *(_room(report) for report in reports), ""]))
     return "\n".join(lines)
@@ -176,6 +183,10 @@ def _cell(report: CellReport, policy: str) -> str:
     attained = f"{100 * found.attainment:.1f}"
     cost = "" if report.oracle_hours is None else f" / {found.gpu_hours / report.oracle_hours:.2f}"
     return f"{attained}{cost}" if found.holds else f"**{attained}**{cost}"
+
+
+def _compared(found: Difference | None) -> str:
+    return "" if found is None else f"{found.cost}, tie" if found.tie else str(found.cost)
 
 
 def _room(report: CellReport) -> str:
