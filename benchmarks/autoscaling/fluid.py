@@ -24,7 +24,7 @@ from paceline_simulator.traces import TraceRequest
 
 SPEED = PoolSpeed("main", STEP_TIME, LIMITS.max_seqs, KV_TOKENS)
 ORACLE = "oracle"
-_USABLE = (0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+_USABLE = (0.25, 0.35, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 _SMOOTH = (1, 3, 6)
 _AHEAD = (1.0, 1.3)
 """Leads ahead: starts take up to so much longer than their mean."""
@@ -74,7 +74,7 @@ def mean_work_s(plan: FluidPlan) -> float:
 
 
 def oracles(plan: FluidPlan) -> dict[str, Oracle]:
-    """The 48 choices of the oracle for this demand, by label."""
+    """The 60 choices of the oracle for this demand, by label."""
     work = work_curve(plan)
     return {
         f"usable={usable:g} smooth={smooth} ahead={ahead:g}": Oracle(
