@@ -24,7 +24,7 @@ from paceline_simulator.traces import TraceRequest
 
 SPEED = PoolSpeed("main", STEP_TIME, LIMITS.max_seqs, KV_TOKENS)
 ORACLE = "oracle"
-_USABLE = (0.25, 0.35, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+_USABLE = (0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 _SMOOTH = (1, 3, 6)
 _AHEAD = (1.0, 1.3)
 """Leads ahead: starts take up to so much longer than their mean."""
@@ -37,7 +37,7 @@ def fluid_plan(
     plan = FluidPlan(
         service=scaling_spec(service(round(MOST * times))),
         speed=SPEED,
-        bins=[_scaled(each, times) for each in demand_bins(requests, span_s=window.end)],
+        bins=_bins(requests, window.end, times),
         replicas=1,
         lead_s=lead_s,
         lead_spread=SPREAD,
@@ -49,8 +49,11 @@ def fluid_plan(
     return replace(plan, replicas=first_replicas(requests, times * mean_work_s(plan)))
 
 
-def _scaled(demand: DemandBin, times: float) -> DemandBin:
-    return DemandBin(*(times * value for value in astuple(demand)))
+def _bins(
+    requests: Sequence[TraceRequest], span_s: float, times: float, hit_share: float | None = None
+) -> list[DemandBin]:
+    bins = demand_bins(requests, span_s=span_s, hit_share=hit_share)
+    return [DemandBin(*(times * value for value in astuple(each))) for each in bins]
 
 
 def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
@@ -73,14 +76,20 @@ def mean_work_s(plan: FluidPlan) -> float:
     return sum(work_curve(plan)) * MOMENT_S / arrivals if arrivals else 0.0
 
 
-def oracles(plan: FluidPlan) -> dict[str, Oracle]:
-    """The 60 choices of the oracle for this demand, by label."""
-    work = work_curve(plan)
+def oracles(plan: FluidPlan, requests: Sequence[TraceRequest], times: float = 1.0) -> dict[str, Oracle]:
+    """The 48 choices of the oracle for this demand, by label; where prompts share prefixes, 48 more.
+
+    Those know the work as it is without a cache. The fluid model's own cache is infinite, and a real one is not.
+    """
+    curves = {"": work_curve(plan)}
+    if any(each.cached_tokens for each in plan.bins):
+        uncached = _bins(requests, len(plan.bins) * plan.bin_s, times, hit_share=0.0)
+        curves[" uncached"] = work_curve(replace(plan, bins=uncached))
     return {
-        f"usable={usable:g} smooth={smooth} ahead={ahead:g}": Oracle(
+        f"usable={usable:g} smooth={smooth} ahead={ahead:g}{cache}": Oracle(
             needed_replicas(work, usable, smooth), plan.start, ahead * plan.lead_s, MOMENT_S
         )
-        for usable, smooth, ahead in product(_USABLE, _SMOOTH, _AHEAD)
+        for (cache, work), usable, smooth, ahead in product(curves.items(), _USABLE, _SMOOTH, _AHEAD)
     }
 
 

@@ -71,7 +71,8 @@ def large(name: str) -> Found:
     """A pool of three times the most replicas that the oracle's proposal has."""
     cell, rows = cell_of(name), []
     for window in cell.scored:
-        choices = oracles(fluid_plan(window, requests_of(window, SEED)))
+        requests = requests_of(window, SEED)
+        choices = oracles(fluid_plan(window, requests), requests)
         count = min(3 * max(choices[_proposed(window)[0]].needs), MOST)
         result = execute(Job(cell.name, window.name, STATIC, f"replicas={count}", SEED))
         rows.append(_row(LARGE, f"replicas={count}", window.name, result))
@@ -89,8 +90,9 @@ def look_back(task: tuple[str, str]) -> Found:
 
 def _proposed(window: Window) -> list[str]:
     """The cheapest choices that hold in the fluid model; those that attain most, if none does."""
-    plan = fluid_plan(window, requests_of(window, SEED))
-    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in oracles(plan).items()]
+    requests = requests_of(window, SEED)
+    plan = fluid_plan(window, requests)
+    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in oracles(plan, requests).items()]
     holding = [(run.gpu_s, label) for run, label in runs if run.attainment >= HOLDS]
     best = [(-run.attainment, label) for run, label in runs]
     return [label for _, label in sorted(holding or best)]

@@ -46,8 +46,8 @@ def window_of(job: Job) -> Window:
 
 def setting_of(job: Job) -> Setting:
     if job.policy == ORACLE:
-        window = window_of(job)
-        return Setting(ORACLE, job.label, oracles(fluid_plan(window, requests_of(window, job.seed)))[job.label])
+        requests = requests_of(window := window_of(job), job.seed)
+        return Setting(ORACLE, job.label, oracles(fluid_plan(window, requests), requests)[job.label])
     return named(job.policy, job.label)
 
 

@@ -5,7 +5,7 @@ delivered ("default") and as they are tuned for the cell, and our policy with si
 and the static pool in hindsight are the cheapest that hold in the same model. No claim rests on these rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, requests_of
@@ -18,6 +18,7 @@ from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy
+from paceline_simulator.oracle import Oracle
 from paceline_simulator.policies import SLO, STATIC
 
 AS_IT_IS = "as it is"
@@ -36,12 +37,13 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
     """All rows of a cell and a variant, both by name."""
     name, variant = task
     lead_s, times = VARIANTS[variant]
-    plans = [fluid_plan(window, requests_of(window, SEED), lead_s, times) for window in cell_of(name).scored]
+    drawn = [(window, requests_of(window, SEED)) for window in cell_of(name).scored]
+    plans = [fluid_plan(window, requests, lead_s, times) for window, requests in drawn]
     rows = [_row(variant, each.policy, each, [fluid_run(plan, each) for plan in plans]) for each in _offered(name)]
     old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S)) for plan in plans]
     rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
     rows.append(_pool(variant, plans))
-    best = [_oracle(plan) for plan in plans]
+    best = [_oracle(plan, oracles(plan, requests, times)) for plan, (_, requests) in zip(plans, drawn, strict=True)]
     rows.append(_row(variant, ORACLE, Setting(ORACLE, "the cheapest of each window"), best))
     return rows
 
@@ -70,9 +72,9 @@ def _static(plans: Sequence[FluidPlan], count: int) -> list[FluidResult]:
     return [fluid_run(plan, Setting(STATIC, f"replicas={count}", Constant(count))) for plan in plans]
 
 
-def _oracle(plan: FluidPlan) -> FluidResult:
+def _oracle(plan: FluidPlan, choices: Mapping[str, Oracle]) -> FluidResult:
     """Its cheapest choice that holds; the one that attains most, if none does."""
-    found = [fluid_run(plan, Setting(ORACLE, label, made)) for label, made in oracles(plan).items()]
+    found = [fluid_run(plan, Setting(ORACLE, label, made)) for label, made in choices.items()]
     holding = [each for each in found if each.attainment >= HOLDS]
     return min(holding, key=lambda each: each.gpu_s) if holding else max(found, key=lambda each: each.attainment)
 
