@@ -22,13 +22,12 @@ from benchmarks.autoscaling.hindsight import HINDSIGHT
 from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow
 from benchmarks.autoscaling.whatif import OLD_SIGNALS
 
+from paceline_simulator.comparison import TIE
 from paceline_simulator.policies import SLO, STATIC
 
 Blocks = Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
 """What two policies' runs say of the same five minutes."""
 FLAT = 0.08
-ERROR = 0.08
-"""Of the simulator's GPU time: the largest that `python -m benchmarks.simulator stack` found."""
 _DRAWS = 2000
 
 
@@ -70,7 +69,7 @@ class Difference:
     @property
     def tie(self) -> bool:
         """Whether the costs are as good as equal."""
-        return abs(self.cost.value - 1) < ERROR or self.cost.low <= 1 <= self.cost.high
+        return abs(self.cost.value - 1) < TIE or self.cost.low <= 1 <= self.cost.high
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from paceline_core.units import brief
 from paceline_simulator.policies import STATIC
 from paceline_simulator.study_rows import StudyRow
 
-TIE = 0.05
-"""The bar of the simulator's replica-time against real processes."""
+TIE = 0.08
+"""The largest error of the simulator's replica time that `python -m benchmarks.simulator stack` found."""
 _SAME = "about as much"
 
 
@@ -97,22 +97,31 @@ class Comparison:
             return None
         return policy.gpu_hours / reference.gpu_hours - 1
 
+    def cost_against_reference(self, policy: PolicySummary) -> str:
+        """The same in words; empty for None."""
+        share = self.against_reference(policy)
+        if share is None:
+            return ""
+        return f"{share:+.0%}, tie" if share and abs(share) < TIE else f"{share:+.0%}"
+
     def headline(self) -> str:
-        """The result in a sentence or two."""
+        """The result in a sentence or two, of the policies that were run and no others."""
         best, reference = _cheapest(self.policies), self.reference
         if best is None:
             closest = max(self.policies, key=lambda policy: policy.attainment)
             return f"No policy holds the promise; {closest.policy} is closest, with {closest.attainment:.1%} in time."
         cost = f"{best.policy} holds the promise at the least cost, {gpu_hours(best.gpu_hours)}"
         if reference is None:
-            return f"{cost}; no static pool of this study holds it."
-        others = [policy for policy in self.policies if policy.holds and not policy.static]
+            tried = any(policy.static for policy in self.policies)
+            return f"{cost}; no static pool of this study holds it." if tried else f"{cost}."
+        scaling = [policy for policy in self.policies if not policy.static]
+        others = [policy for policy in scaling if policy.holds]
         if best is not reference:
             difference = _difference(self.against_reference(best))
             link = "as" if difference == _SAME else "than"
-            return f"{cost}, {difference} {link} {reference.policy}, the cheapest static pool."
+            return f"{cost}, {difference} {link} {reference.policy}, the cheapest static pool of this study."
         if not others:
-            return f"{cost}; no policy that scales holds it."
+            return f"{cost}; no policy of this study that scales holds it." if scaling else f"{cost}."
         second = min(others, key=lambda policy: policy.gpu_hours)
         return f"{cost}; {second.policy} needs {_difference(self.against_reference(second))}."
 

@@ -67,7 +67,7 @@ def _policies(comparison: Comparison) -> str:
 
 
 def _cells(comparison: Comparison, policy: PolicySummary, share: Axis, cost: Axis) -> Iterator[str]:
-    typical, against = policy.typical, comparison.against_reference(policy)
+    typical = policy.typical
     yield f"<th>{escape(policy.policy)}</th>"
     yield f"<td class={'good' if policy.holds else 'bad'}>{'holds' if policy.holds else 'broken'}</td>"
     for target in comparison.promise:
@@ -79,7 +79,7 @@ def _cells(comparison: Comparison, policy: PolicySummary, share: Axis, cost: Axi
     yield f"</td><td class=number>{policy.gpu_hours:.2f}</td><td>"
     yield strip([row.gpu_hours for row in policy.rows], policy.gpu_hours, cost, lambda value: f"{value:.2f}")
     yield f"</td><td class=number>{'' if policy.dollars is None else f'{policy.dollars:.2f}'}</td>"
-    yield f"<td class=number>{'' if against is None else '±0%' if abs(against) < TIE else f'{against:+.0%}'}</td>"
+    yield f"<td class=number>{comparison.cost_against_reference(policy)}</td>"
     for quantile in (typical.ttft.p95, typical.tpot.p95):
         yield f"<td class=number>{'' if quantile is None else brief(quantile)}</td>"
 

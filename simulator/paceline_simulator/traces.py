@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby, islice, pairwise
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -50,28 +51,37 @@ class TraceRequest:
         return found[: self.prompt_tokens]
 
 
+def _number(value: Any) -> float:
+    """Raises ValueError for what is no number, or infinite."""
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError
+    return number
+
+
+def _date_seconds(value: Any) -> float:
+    """Seconds of a date and time with up to seven digits after the point, as Azure writes them."""
+    whole, _, digits = str(value).removesuffix("+00:00").partition(".")
+    return datetime.fromisoformat(whole + "+00:00").timestamp() + (float(f"0.{digits}") if digits else 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A format's columns, and how its time is read as seconds."""
+    """A format's columns, and how its time is read as seconds. `unit` says how the time is written."""
 
     time: str
     prompt: str
     output: str
-    seconds: Callable[[Any], float] = float
+    seconds: Callable[[Any], float] = _number
+    unit: str = "a number of seconds"
     skips_empty_output: bool = False
-
-
-def _date_seconds(text: Any) -> float:
-    """Seconds of a date and time with up to seven digits after the point, as Azure writes them."""
-    whole, _, digits = str(text).removesuffix("+00:00").partition(".")
-    return datetime.fromisoformat(whole + "+00:00").timestamp() + (float(f"0.{digits}") if digits else 0.0)
 
 
 FORMATS = (
     TraceFormat("t_s", "prompt_tokens", "output_tokens"),
-    TraceFormat("TIMESTAMP", "ContextTokens", "GeneratedTokens", _date_seconds),
+    TraceFormat("TIMESTAMP", "ContextTokens", "GeneratedTokens", _date_seconds, "a date and time"),
     TraceFormat("Timestamp", "Request tokens", "Response tokens", skips_empty_output=True),
-    TraceFormat("timestamp", "input_length", "output_length", lambda value: float(value) / 1000),
+    TraceFormat("timestamp", "input_length", "output_length", lambda value: _number(value) / 1000, "milliseconds"),
 )
 
 
@@ -81,15 +91,26 @@ def read_trace(path: Path, count: int | None = None) -> list[TraceRequest]:
     Raises InvalidInput naming the file, and the line if one is damaged.
     """
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        with gzip.open(path, "rt", encoding=_ENCODING) if _packed(path) else path.open(encoding=_ENCODING) as file:
             found = list(islice(_requests(path, file), count))
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except EOFError:
+        raise InvalidInput(str(path), "ends in the middle of its packed data; copy the whole file") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(str(path), f"cannot be read as a trace ({error}); pass a CSV or JSON lines file") from None
     if not found:
-        raise InvalidInput(str(path), "holds no requests")
+        raise InvalidInput(str(path), "holds no requests; a CSV file has a header and a line for each request")
     found.sort(key=lambda request: request.at)
     first = found[0].at
     return [replace(request, at=request.at - first) for request in found]
+
+
+_ENCODING = "utf-8-sig"
+"""Spreadsheets begin a file with a byte order mark."""
+
+
+def _packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def spread(requests: Iterable[TraceRequest]) -> list[TraceRequest]:
@@ -110,8 +131,8 @@ def _requests(path: Path, file: TextIO) -> Iterator[TraceRequest]:
         trace_format = trace_format or _format_of(path, row)
         try:
             request = _request(trace_format, row)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"{path}:{line}", f"is no request ({error!r}); mend or remove the line") from None
+        except ValueError as error:
+            raise InvalidInput(f"{path}:{line}", f"{error}; mend or remove the line") from None
         if request is not None:
             yield request
 
@@ -124,6 +145,8 @@ def _csv_rows(file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _json_rows(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for line, text in enumerate(file, 1):
+        if not text.strip():
+            continue
         try:
             row = json.loads(text)
         except ValueError as error:
@@ -134,23 +157,52 @@ def _json_rows(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _format_of(path: Path, row: Mapping[str, Any]) -> TraceFormat:
+    """That whose columns the first row has."""
     for candidate in FORMATS:
         if row.keys() >= {candidate.time, candidate.prompt, candidate.output}:
             return candidate
-    known = "; ".join(f"{f.time}, {f.prompt}, {f.output}" for f in FORMATS)
-    raise InvalidInput(str(path), f"has the columns {', '.join(map(str, row))}; a trace needs one of: {known}")
+    known = "; or ".join(f"{f.time}, {f.prompt} and {f.output}" for f in FORMATS)
+    found = ", ".join(map(str, row))
+    raise InvalidInput(str(path), f"has the columns {found}; name them in the first line, between commas: {known}")
 
 
 def _request(trace_format: TraceFormat, row: Mapping[str, Any]) -> TraceRequest | None:
-    prompt, output = int(row[trace_format.prompt]), int(row[trace_format.output])
+    """Raises ValueError naming the column."""
+    prompt, output = (_tokens(row, name) for name in (trace_format.prompt, trace_format.output))
     if output == 0 and trace_format.skips_empty_output:
         return None
-    if prompt < 1 or output < 0:
-        raise ValueError(f"{prompt} prompt tokens and {output} output tokens")
-    blocks = tuple(map(int, row.get("hash_ids") or ()))
+    if prompt < 1:
+        raise ValueError(f"{trace_format.prompt} is 0, and a prompt has at least one token")
+    try:
+        at = trace_format.seconds(row.get(trace_format.time))
+    except (TypeError, ValueError):
+        raise ValueError(f"{trace_format.time} is {_shown(row, trace_format.time)}, not {trace_format.unit}") from None
+    return TraceRequest(at, prompt, max(output, 1), _blocks(row, prompt), str(row.get("client") or ""))
+
+
+def _tokens(row: Mapping[str, Any], name: str) -> int:
+    try:
+        count = int(row.get(name, ""))
+    except (TypeError, ValueError):
+        count = -1
+    if count < 0:
+        raise ValueError(f"{name} is {_shown(row, name)}, not a whole number of tokens")
+    return count
+
+
+def _blocks(row: Mapping[str, Any], prompt: int) -> tuple[int, ...]:
+    try:
+        blocks = tuple(map(int, row.get("hash_ids") or ()))
+    except (TypeError, ValueError):
+        raise ValueError(f"hash_ids is {_shown(row, 'hash_ids')}, not a list of whole numbers") from None
     if blocks and not 0 <= min(blocks) <= max(blocks) < UNIQUE:
-        raise ValueError(f"hash_ids from {min(blocks)} to {max(blocks)}")
-    if blocks and len(blocks) * BLOCK < prompt:
-        raise ValueError(f"{len(blocks)} hash_ids for {prompt} prompt tokens, {BLOCK} tokens each")
-    at = trace_format.seconds(row[trace_format.time])
-    return TraceRequest(at, prompt, max(output, 1), blocks, str(row.get("client") or ""))
+        raise ValueError(f"hash_ids are from {min(blocks)} to {max(blocks)}, not from 0 to {UNIQUE - 1}")
+    if blocks and len(blocks) != ceil(prompt / BLOCK):
+        needed = ceil(prompt / BLOCK)
+        raise ValueError(f"hash_ids are {len(blocks)}, but {prompt} prompt tokens are {needed} blocks of {BLOCK}")
+    return blocks
+
+
+def _shown(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return "missing" if value is None or value == "" else repr(value)

@@ -52,10 +52,11 @@ def arguments(folder: Path, file: str, trace: str, *more: str) -> list[str]:
 @cases(
     ("file", "trace", "more", "message"),
     [
-        ("one.yaml", "damaged.csv", (), "damaged.csv:82: is no request"),
+        ("one.yaml", "damaged.csv", (), "damaged.csv:82: t_s is 'soon', not a number of seconds"),
         ("one.yaml", "gone.csv", (), "--trace: "),
         ("one.yaml", "trace.csv", ("--policy", "slow"), "policy: is 'slow'; use slo"),
         ("one.yaml", "trace.csv", ("--policy", "static:4"), "--policy: static:4: spec.pools[0].replicas allows 1 to 3"),
+        ("one.yaml", "trace.csv", ("--policy", ","), "--policy: names no policy"),
         ("one.yaml", "trace.csv", ("--lead", "soon"), "--lead: 'soon' is not a duration"),
         ("one.yaml", "trace.csv", ("--crowd", "5s"), "--crowd: "),
         ("one.yaml", "trace.csv", ("--from", "1h"), "trace: has no request from 3600 s"),
@@ -73,6 +74,24 @@ def test_wrong_input_is_named_by_line_field_or_option(
     result = CliRunner().invoke(app, arguments(folder, file, trace, *more))
     assert isinstance(result.exception, InvalidInput)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("--report", "trace.csv"), ("--report", "one.yaml"), ("--out", "trace.csv")]
+)
+def test_an_input_is_not_written_over(option: str, name: str, folder: Path) -> None:
+    before = (folder / name).read_text()
+    result = CliRunner().invoke(app, arguments(folder, "one.yaml", "trace.csv", option, str(folder / name)))
+    assert f"{option}: {folder / name} is the file of --" in str(result.exception)
+    assert (folder / name).read_text() == before
+
+
+def test_two_outputs_are_two_files(folder: Path, tmp_path: Path) -> None:
+    same = str(tmp_path / "x")
+    given = arguments(folder, "one.yaml", "trace.csv", "--out", same, "--report", same)
+    result = CliRunner().invoke(app, given)
+    assert "--report: " in str(result.exception)
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.real

@@ -41,13 +41,23 @@ def test_the_reference_is_the_cheapest_static_pool_that_holds() -> None:
     assert [made.against_reference(policy) for policy in made.policies] == [None, 0.0, pytest.approx(1 / 3)]
 
 
+def test_a_cost_near_that_of_the_reference_is_shown_as_a_tie() -> None:
+    made = compared(row("static:3", 0, 1.0, 3.0), row("slo", 0, 1.0, 3.2), row("kpa", 0, 1.0, 4.0), row("ray", 0, 0.1))
+    assert [made.cost_against_reference(policy) for policy in made.policies] == ["+0%", "+7%, tie", "+33%", ""]
+
+
 STATIC = row("static:3", 0, 0.99, 3.0)
 HEADLINES: Sequence[tuple[tuple[StudyRow, ...], str]] = (
     ((row("slo", hours=2.1), STATIC), "slo holds .* cost, 2.1 GPU-hours, 30% less than static:3, the cheapest static"),
     ((row("slo", hours=2.95), STATIC), "slo holds .*, about as much as static:3"),
     ((row("slo", hours=4.5), STATIC), "static:3 holds .* cost, 3.0 GPU-hours; slo needs 50% more"),
-    ((row("slo", 0, 0.5), STATIC), "static:3 holds .*; no policy that scales holds it"),
-    ((row("slo", hours=0.5),), "slo holds .*, 0.50 GPU-hours; no static pool of this study holds it"),
+    ((row("slo", 0, 0.5), STATIC), "static:3 holds .*; no policy of this study that scales holds it"),
+    (
+        (row("slo", hours=0.5), row("static:1", 0, 0.5)),
+        "slo holds .*, 0.50 GPU-hours; no static pool of this study holds",
+    ),
+    ((row("slo", hours=0.5),), r"slo holds .*, 0.50 GPU-hours\.$"),
+    ((STATIC,), r"static:3 holds .*, 3.0 GPU-hours\.$"),
     ((row("slo", 0, 0.5), row("kpa", 0, 0.7)), "No policy holds the promise; kpa is closest, with 70.0% in time"),
 )
 

@@ -40,12 +40,17 @@ def test_equal_blocks_are_equal_tokens_and_a_prompt_without_blocks_is_unique() -
     assert TraceRequest(0.0, 3, 1).tokens(5) == [UNIQUE + 5] * 3
 
 
+HEAD = "t_s,prompt_tokens,output_tokens\n"
 DAMAGED = {
-    "t_s,prompt_tokens,output_tokens\n0,374,44\n1,many,3\n": r"trace\.csv:3: is no request .*many.* mend or remove",
-    "t_s,prompt_tokens,output_tokens\n0,0,44\n": r"trace\.csv:2: is no request .*0 prompt tokens",
-    "t_s,prompt_tokens,output_tokens\n0,5\n": r"trace\.csv:2: is no request",
-    "when,what\n0,5\n": r"trace\.csv: has the columns when, what; a trace needs one of: t_s, prompt_tokens",
-    "t_s,prompt_tokens,output_tokens\n": r"trace\.csv: holds no requests",
+    f"{HEAD}0,374,44\n1,many,3\n": r"trace\.csv:3: prompt_tokens is 'many', not a whole number.* mend or remove",
+    f"{HEAD}0,12.5,44\n": r"trace\.csv:2: prompt_tokens is '12.5', not a whole number of tokens",
+    f"{HEAD}0,0,44\n": r"trace\.csv:2: prompt_tokens is 0",
+    f"{HEAD}0,5\n": r"trace\.csv:2: output_tokens is missing",
+    f"{HEAD}inf,5,3\n": r"trace\.csv:2: t_s is 'inf', not a number of seconds",
+    f"{HEAD}nan,5,3\n": r"trace\.csv:2: t_s is 'nan', not a number of seconds",
+    "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,5,3\n": r"trace\.csv:2: TIMESTAMP is 'noon', not a date and time",
+    "when,what\n0,5\n": r"trace\.csv: has the columns when, what; name them in the first line.* t_s, prompt_tokens and",
+    HEAD: r"trace\.csv: holds no requests; a CSV file has a header and a line",
 }
 
 
@@ -62,8 +67,17 @@ def test_a_damaged_trace_is_named_by_its_line_or_column(text: str, tmp_path: Pat
     [
         ("{", "trace.jsonl:2: is not JSON"),
         ("[1]", "trace.jsonl:2: is not a JSON object"),
-        ('{"t_s": 1, "prompt_tokens": 600, "output_tokens": 3, "hash_ids": [1]}', "1 hash_ids for 600 prompt tokens"),
-        ('{"t_s": 1, "prompt_tokens": 6, "output_tokens": 3, "hash_ids": [-1]}', "hash_ids from -1"),
+        (
+            '{"t_s": 1, "prompt_tokens": 600, "output_tokens": 3, "hash_ids": [1]}',
+            "hash_ids are 1, but 600 prompt tokens are 2",
+        ),
+        (
+            '{"t_s": 1, "prompt_tokens": 6, "output_tokens": 3, "hash_ids": [1, 2]}',
+            "hash_ids are 2, but 6 prompt tokens",
+        ),
+        ('{"t_s": 1, "prompt_tokens": 6, "output_tokens": 3, "hash_ids": ["x"]}', "hash_ids is ['x'], not a list"),
+        ('{"t_s": 1, "output_tokens": 3}', "prompt_tokens is missing"),
+        ('{"t_s": 1, "prompt_tokens": 6, "output_tokens": 3, "hash_ids": [-1]}', "hash_ids are from -1"),
     ],
 )
 def test_a_damaged_json_line_is_named(line: str, message: str, tmp_path: Path) -> None:
@@ -77,10 +91,27 @@ def test_a_damaged_json_line_is_named(line: str, message: str, tmp_path: Path) -
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     packed = tmp_path / "trace.csv.gz"
-    packed.write_bytes(b"no gzip")
+    packed.write_bytes(b"\x1f\x8b, but no gzip")
     for path in (packed, tmp_path / "absent.csv"):
         with pytest.raises(InvalidInput, match=f"{path}: cannot be read as a trace"):
             read_trace(path)
+
+
+def test_a_file_that_was_cut_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress(TEXTS["reduced.csv"].encode())[:-10])
+    with pytest.raises(InvalidInput, match="ends in the middle of its packed data; copy the whole file"):
+        read_trace(path)
+
+
+def test_a_spreadsheets_mark_a_blank_line_and_a_missing_suffix_do_no_harm(tmp_path: Path) -> None:
+    marked = tmp_path / "marked.csv"
+    marked.write_text("\ufeff" + TEXTS["reduced.csv"])
+    blank = tmp_path / "blank.jsonl"
+    blank.write_text(TEXTS["mooncake.jsonl"].replace("\n", "\n\n"))
+    packed = tmp_path / "packed.csv"
+    packed.write_bytes(gzip.compress(TEXTS["reduced.csv"].encode()))
+    assert read_trace(marked) == read_trace(blank) == read_trace(packed) == PLAIN
 
 
 def test_requests_of_one_instant_are_spread_over_the_time_to_the_next() -> None:

@@ -6,10 +6,11 @@ keeps them, and the table and the report are made of those that are there.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +35,9 @@ from paceline_simulator.report_page import report_page
 from paceline_simulator.service_engine import SimulatedPools, simulated_pools
 from paceline_simulator.study import WARMUP_S, Study
 from paceline_simulator.study_rows import StudyRow, append_row, read_rows
-from paceline_simulator.traces import read_trace
+from paceline_simulator.traces import TraceRequest, read_trace
 
+DAY_S = 86_400.0
 PLAIN_WIDTH = 120
 INTERRUPTED = 130
 
@@ -76,11 +78,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     warmup_s = WARMUP_S if warmup is None else duration("--warmup", warmup)
     manifest = _manifest(file, service)
     inputs = f"{manifest.digest} {sha256(_content(trace)).hexdigest()} {lead_s}"
-    study = Study(manifest.pools(lead_s), read_trace(trace), replay, request_class, warmup_s, inputs)
-    policies = list(dict.fromkeys(name.strip() for name in policy.split(",")))
+    requests = read_trace(trace)
+    study = Study(manifest.pools(lead_s), requests, replay, request_class, warmup_s, inputs)
+    policies = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     _check(study, policies)
-    _check_writable(out, report)
-    typer.echo(_intention(study, trace), err=True)
+    _check_writable({"--out": out, "--report": report}, {"--file": file, "--trace": trace})
+    typer.echo(_intention(study, trace) + _pause(requests), err=True)
     runs = [(name, seed) for name in policies for seed in study.seeds(name, seeds)]
     rows, whole = _rows(study, runs, out)
     if not rows:
@@ -143,20 +146,29 @@ def _content(trace: Path) -> bytes:
 
 def _check(study: Study, policies: Sequence[str]) -> None:
     """Refuse before the first run what would fail within one."""
+    if not policies:
+        raise InvalidInput("--policy", "names no policy; write slo, for example")
     for name in policies:
         study.check(name)
     assert study.promise
     study.score  # noqa: B018 - raises if that part of the trace is empty
 
 
-def _check_writable(*paths: Path | None) -> None:
-    """Refuse a path before the runs, not after them."""
-    for option, path in zip(("--out", "--report"), paths, strict=True):
+def _check_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]) -> None:
+    """Refuse a path before the runs, not after them; what is read or written already is not written over."""
+    taken = {path.resolve(): option for option, path in inputs.items()}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if (other := taken.setdefault(path.resolve(), option)) != option:
+            raise InvalidInput(option, f"{path} is the file of {other}; name another file")
+        new = not path.exists()
         try:
-            if path is not None:
-                path.open("ab").close()
+            path.open("ab").close()
         except OSError as error:
             raise InvalidInput(option, f"{path} cannot be written: {error.strerror}; name another file") from None
+        if new:
+            path.unlink()
 
 
 def _intention(study: Study, trace: Path) -> str:
@@ -166,6 +178,14 @@ def _intention(study: Study, trace: Path) -> str:
     copies = "" if replay.times == 1 else f", {replay.times} copies{crowd}"
     without = f"; {study.left_out} requests over {study.max_model_len} tokens are left out" if study.left_out else ""
     return f"{trace.name} from {replay.start_s:g} s for {end:.0f} s{copies}, scored after {warm:.0f} s{without}"
+
+
+def _pause(requests: Sequence[TraceRequest]) -> str:
+    """A note on a pause of a day or more: times in another unit, or one of another epoch."""
+    pause, at = max(((after.at - before.at, before.at) for before, after in pairwise(requests)), default=(0.0, 0.0))
+    if pause < DAY_S:
+        return ""
+    return f"\nnote: nothing arrives for {pause / DAY_S:.0f} days after {at:.0f} s; check that times are seconds"
 
 
 def _rows(study: Study, runs: Sequence[tuple[str, int]], out: Path | None) -> tuple[list[StudyRow], bool]:

@@ -27,6 +27,7 @@ def simulate_runs(study: Study, runs: Sequence[tuple[str, int]], done: Callable[
         with _handling(signal.default_int_handler, signal.SIGINT, signal.SIGTERM):
             for future in as_completed(futures):
                 done(future.result())
+        pool.shutdown()
     except BrokenProcessPool:
         fix = "it was probably short of memory: play less of the trace with --span, or fewer copies with --times"
         raise PacelineError(f"a process of the simulation was killed; {fix}") from None

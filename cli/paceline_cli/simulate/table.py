@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from paceline_core.units import counted
 from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise
 
 _COLUMNS = ("in time", "holds", "replicas", "GPU-hours", "$", "vs static", "worst seed")
@@ -23,8 +24,14 @@ def render(comparison: Comparison) -> RenderableType:
     for policy in comparison.policies:
         table.add_row(policy.policy, *_cells(comparison, policy), style="" if policy.holds else "dim")
     judged = f"promise of {comparison.service}: {describe_promise(comparison.promise)}"
-    how = "in time: all targets met, of the requests offered; holds: each target by itself; medians of the seeds"
-    return Group(table, Text(judged), Text(how), Text(comparison.headline(), style="bold"))
+    how = (
+        "in time: share of the offered requests that met all targets; holds: each target is met often enough by itself"
+    )
+    scored = counted(max(policy.typical.offered for policy in comparison.policies), "request")
+    tie = (
+        f"a run scores {scored}; values are medians of the seeds; a cost within {TIE:.0%} of the static pool's is a tie"
+    )
+    return Group(table, Text(judged), Text(how), Text(tie), Text(comparison.headline(), style="bold"))
 
 
 def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
@@ -33,8 +40,7 @@ def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
     yield f"{policy.replicas:.1f}"
     yield f"{policy.gpu_hours:.2f}"
     yield "-" if policy.dollars is None else f"{policy.dollars:.2f}"
-    share = comparison.against_reference(policy)
-    yield "-" if share is None else "±0%" if abs(share) < TIE else f"{share:+.0%}"
+    yield comparison.cost_against_reference(policy) or "-"
     yield f"{policy.worst.attainment:.2%} (seed {policy.worst.seed})"
 
 
