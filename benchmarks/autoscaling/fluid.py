@@ -24,6 +24,8 @@ from paceline_simulator.traces import TraceRequest
 
 SPEED = PoolSpeed("main", STEP_TIME, LIMITS.max_seqs, KV_TOKENS)
 ORACLE = "oracle"
+UNCACHED = " uncached"
+"""Ends the labels of choices that know the work as it is without a cache."""
 _USABLE = (0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 _SMOOTH = (1, 3, 6)
 _AHEAD = (1.0, 1.3)
@@ -84,7 +86,7 @@ def oracles(plan: FluidPlan, requests: Sequence[TraceRequest], times: float = 1.
     curves = {"": work_curve(plan)}
     if any(each.cached_tokens for each in plan.bins):
         uncached = _bins(requests, len(plan.bins) * plan.bin_s, times, hit_share=0.0)
-        curves[" uncached"] = work_curve(replace(plan, bins=uncached))
+        curves[UNCACHED] = work_curve(replace(plan, bins=uncached))
     return {
         f"usable={usable:g} smooth={smooth} ahead={ahead:g}{cache}": Oracle(
             needed_replicas(work, usable, smooth), plan.start, ahead * plan.lead_s, MOMENT_S
