@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -142,6 +143,10 @@ async def test_the_table_shows_phases_replicas_decisions_and_the_verdict() -> No
         assert word in shown
     assert "holds 2" not in shown
     assert "lateness p99 ≤ 2% of a step" in shown
+    late = replace(report, observation=replace(report.observation, emulation=Emulation(300, inf)))
+    with console.capture() as capture:
+        console.print(render(late))
+    assert "lateness p99 over all buckets" in capture.get()
     assert "0 streams cut" in shown
 
 

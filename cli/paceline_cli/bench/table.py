@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from math import isfinite
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -58,4 +59,5 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"host: {host.cores} cores, CPU {host.mean:.0%} on average, {host.peak:.0%} at most"
     emulation = report.observation.emulation
     if emulation is not None and emulation.p99_at_most is not None:
-        yield f"emulated steps: {emulation.steps}, lateness p99 ≤ {emulation.p99_at_most:.0%} of a step"
+        late = f"≤ {emulation.p99_at_most:.0%} of a step" if isfinite(emulation.p99_at_most) else "over all buckets"
+        yield f"emulated steps: {emulation.steps}, lateness p99 {late}"
