@@ -64,6 +64,11 @@ class RunResult:
     complete: bool
     replayed: tuple[int, int] | None = None
 
+    @property
+    def holds(self) -> bool:
+        """Whether it ran to its end and kept the promise."""
+        return self.complete and self.attainment >= HOLDS
+
     def json(self) -> dict[str, Any]:
         return asdict(self)
 

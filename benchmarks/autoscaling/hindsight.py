@@ -15,6 +15,7 @@ from benchmarks.autoscaling.settings import MOST, Setting, settings
 from benchmarks.autoscaling.store import RunRow
 from benchmarks.autoscaling.tune import cheapest
 
+from paceline_simulator.oracle import Oracle
 from paceline_simulator.policies import STATIC
 
 SEED = 1
@@ -62,7 +63,7 @@ def _cheapest_oracle(cell: Cell, window: Window) -> RunRow | None:
 
     def holds(label: str) -> bool:
         runs[label] = execute(Job(cell.name, window.name, ORACLE, label, SEED, give_up=HOLDS))
-        return runs[label].complete and runs[label].attainment >= HOLDS
+        return runs[label].holds
 
     proposed = _proposed(window)
     parts = [[label for label in proposed if label.endswith(UNCACHED) == uncached] for uncached in (False, True)]
@@ -75,9 +76,8 @@ def large(name: str) -> Found:
     """A pool of three times the most replicas that the oracle's proposal has."""
     cell, rows = cell_of(name), []
     for window in cell.scored:
-        requests = requests_of(window, SEED)
-        choices = oracles(fluid_plan(window, requests), requests)
-        count = min(3 * max(choices[_proposed(window)[0]].needs), MOST)
+        proposed = next(iter(_proposed(window).values()))
+        count = min(3 * max(proposed.needs), MOST)
         result = execute(Job(cell.name, window.name, STATIC, f"replicas={count}", SEED))
         rows.append(_row(LARGE, f"replicas={count}", window.name, result))
     return Found(LARGE, tuple(rows))
@@ -92,14 +92,15 @@ def look_back(task: tuple[str, str]) -> Found:
     return KINDS[kind](name)
 
 
-def _proposed(window: Window) -> list[str]:
-    """The cheapest choices that hold in the fluid model; those that attain most, if none does."""
+def _proposed(window: Window) -> dict[str, Oracle]:
+    """By label the choices that hold in the fluid model, cheapest first; if none does, all, best attainment first."""
     requests = requests_of(window, SEED)
     plan = fluid_plan(window, requests)
-    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in oracles(plan, requests).items()]
+    choices = oracles(plan, requests)
+    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in choices.items()]
     holding = [(run.gpu_s, label) for run, label in runs if run.attainment >= HOLDS]
     best = [(-run.attainment, label) for run, label in runs]
-    return [label for _, label in sorted(holding or best)]
+    return {label: choices[label] for _, label in sorted(holding or best)}
 
 
 def _pool(cell: Cell, count: int) -> list[tuple[Window, RunResult]] | None:
@@ -107,7 +108,7 @@ def _pool(cell: Cell, count: int) -> list[tuple[Window, RunResult]] | None:
     found = []
     for window in cell.scored:
         result = execute(Job(cell.name, window.name, STATIC, f"replicas={count}", SEED, give_up=HOLDS))
-        if not result.complete or result.attainment < HOLDS:
+        if not result.holds:
             return None
         found.append((window, result))
     return found

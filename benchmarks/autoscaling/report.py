@@ -104,9 +104,8 @@ def fluid_report(name: str, rows: Iterable[FluidRow]) -> CellReport:
     """Of a variant's rows in the fluid model; what is delivered has the policy's name with ", default"."""
     outcomes = {}
     for row in rows:
-        policy = (
-            f"{row.policy}, default" if row.label == "default" and row.policy not in (SLO, OLD_SIGNALS) else row.policy
-        )
+        delivered = row.label == "default" and row.policy not in (SLO, OLD_SIGNALS)
+        policy = f"{row.policy}, default" if delivered else row.policy
         outcomes[policy] = Outcome(policy, row.label, row.attainment, row.attainment, row.gpu_hours, 1)
     return _report(name, outcomes, (), {})
 

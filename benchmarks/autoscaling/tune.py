@@ -6,6 +6,7 @@ If no setting holds in the fluid model, the one that attains most is tried all t
 that holds exactly is not offered for the cell.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -42,26 +43,20 @@ def trials(cell: Cell, policy: str) -> list[Trial]:
 
 
 def candidates(found: Sequence[Trial]) -> list[Trial]:
-    """Those that hold in the fluid model, cheapest first; if none does, the one that attains most."""
+    """Trials that hold, cheapest first; if none does, the one that attains most."""
     holding = [trial for trial in found if trial.attainment >= HOLDS]
     return holding or sorted(found, key=lambda trial: -trial.attainment)[:1]
 
 
 def cheapest(choices: Sequence[T], holds: Callable[[T], bool]) -> T | None:
-    """Of choices in order of their cost, the first of CANDIDATES that holds; else by halving what follows them, as if
+    """The first of CANDIDATES that holds, of choices in order of their cost; else by halving what follows them, as if
     a dearer choice held whenever a cheaper one does.
     """
     for choice in choices[:CANDIDATES]:
         if holds(choice):
             return choice
-    best, low, high = None, CANDIDATES, len(choices) - 1
-    while low <= high:
-        middle = (low + high) // 2
-        if holds(choices[middle]):
-            best, high = choices[middle], middle - 1
-        else:
-            low = middle + 1
-    return best
+    place = bisect_left(choices, True, lo=CANDIDATES, key=holds)
+    return choices[place] if place < len(choices) else None
 
 
 def tune(task: tuple[str, str]) -> Tuned:
@@ -72,7 +67,7 @@ def tune(task: tuple[str, str]) -> Tuned:
     def holds(setting: Setting) -> bool:
         result = execute(Job(cell.name, cell.tuned.name, policy, setting.label, SEED, give_up=HOLDS))
         tried[setting.label] = (round(result.attainment, 5), round(result.gpu_hours, 4))
-        return result.complete and result.attainment >= HOLDS
+        return result.holds
 
     found = cheapest([trial.setting for trial in candidates(trials(cell, policy))], holds)
     return Tuned("", "", tried) if found is None else Tuned(found.label, decisions_digest(policy, found.label), tried)

@@ -5,6 +5,7 @@ delivered ("default") and as they are tuned for the cell, and our policy with si
 and the static pool in hindsight are the cheapest that hold in the same model. No claim rests on these rows.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S
@@ -58,14 +59,9 @@ def _offered(name: str) -> list[Setting]:
 
 def _pool(variant: str, plans: Sequence[FluidPlan]) -> FluidRow:
     """The smallest that holds on all windows, or the largest allowed."""
-    low, high = 1, plans[0].service.pools[0].max
-    while low < high:
-        middle = (low + high) // 2
-        if all(each.attainment >= HOLDS for each in _static(plans, middle)):
-            high = middle
-        else:
-            low = middle + 1
-    return _row(variant, HINDSIGHT, Setting(STATIC, f"replicas={low}"), _static(plans, low))
+    counts = range(1, plans[0].service.pools[0].max)
+    count = 1 + bisect_left(counts, True, key=lambda each: all(run.attainment >= HOLDS for run in _static(plans, each)))
+    return _row(variant, HINDSIGHT, Setting(STATIC, f"replicas={count}"), _static(plans, count))
 
 
 def _static(plans: Sequence[FluidPlan], count: int) -> list[FluidResult]:
@@ -73,7 +69,7 @@ def _static(plans: Sequence[FluidPlan], count: int) -> list[FluidResult]:
 
 
 def _oracle(plan: FluidPlan, choices: Mapping[str, Oracle]) -> FluidResult:
-    """Its cheapest choice that holds; the one that attains most, if none does."""
+    """The cheapest choice that holds; the one that attains most, if none does."""
     found = [fluid_run(plan, Setting(ORACLE, label, made)) for label, made in choices.items()]
     holding = [each for each in found if each.attainment >= HOLDS]
     return min(holding, key=lambda each: each.gpu_s) if holding else max(found, key=lambda each: each.attainment)

@@ -29,6 +29,8 @@ BLOCK = 512
 """Tokens of the prompt that one of `TraceRequest.blocks` stands for."""
 UNIQUE = 1 << 30
 """The first token id of prompts whose content is unknown, above all ids of blocks."""
+_ENCODING = "utf-8-sig"
+"""Spreadsheets begin a file with a byte order mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,6 @@ def read_trace(path: Path, count: int | None = None) -> list[TraceRequest]:
     return [replace(request, at=request.at - first) for request in found]
 
 
-_ENCODING = "utf-8-sig"
-"""Spreadsheets begin a file with a byte order mark."""
-
-
 def _packed(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
@@ -157,7 +155,7 @@ def _json_rows(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _format_of(path: Path, row: Mapping[str, Any]) -> TraceFormat:
-    """That whose columns the first row has."""
+    """The format whose columns the first row has."""
     for candidate in FORMATS:
         if row.keys() >= {candidate.time, candidate.prompt, candidate.output}:
             return candidate
@@ -197,8 +195,8 @@ def _blocks(row: Mapping[str, Any], prompt: int) -> tuple[int, ...]:
         raise ValueError(f"hash_ids is {_shown(row, 'hash_ids')}, not a list of whole numbers") from None
     if blocks and not 0 <= min(blocks) <= max(blocks) < UNIQUE:
         raise ValueError(f"hash_ids are from {min(blocks)} to {max(blocks)}, not from 0 to {UNIQUE - 1}")
-    if blocks and len(blocks) != ceil(prompt / BLOCK):
-        needed = ceil(prompt / BLOCK)
+    needed = ceil(prompt / BLOCK)
+    if blocks and len(blocks) != needed:
         raise ValueError(f"hash_ids are {len(blocks)}, but {prompt} prompt tokens are {needed} blocks of {BLOCK}")
     return blocks
 
