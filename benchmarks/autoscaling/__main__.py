@@ -89,7 +89,7 @@ def report() -> None:
 
 
 def _printed(reports: Sequence[CellReport]) -> list[dict[str, Any]]:
-    """Ours and the static pool first, what only hindsight knows last."""
+    """Print their table: today's policy and the static pool first, what only hindsight knows last."""
     known = {policy for each in reports for policy in each.outcomes}
     first, last = (SLO, whatif.OLD_SIGNALS, STATIC), tuple(hindsight.KINDS)
     shown = [*first, *sorted(known - {*first, *last}), *last]

@@ -1,4 +1,7 @@
-"""The production policy, each of its decisions computed again from what the ledger would write of it."""
+"""The production policy, each of its decisions computed again from what the ledger would write of it.
+
+A file of its own: nothing else of the comparison knows the ledger.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What if replicas started faster or slower, and if there were more requests: in the fluid model alone.
+"""Faster and slower starts, and more requests: what if, in the fluid model alone.
 
 All settings of a cell at other leads and at 2.5 times the requests, beside the cell as it is: policies as they are
 delivered ("default") and as they are tuned for the cell, and our policy with signals as old as the others'. The oracle
