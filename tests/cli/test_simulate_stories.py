@@ -13,9 +13,8 @@ from paceline_cli.simulate.command import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (HERE / "README.md").read_text()
-COMMANDS = [
-    line.removeprefix("paceline simulate ") for line in PAGE.splitlines() if line.startswith("paceline simulate")
-]
+COMMAND = ".venv/bin/paceline simulate "
+COMMANDS = [line.removeprefix(COMMAND) for line in PAGE.splitlines() if line.startswith(COMMAND)]
 SHORT = ("--span", "200s", "--policy", "static:6", "--seeds", "1")
 """The last of an option counts."""
 
@@ -27,7 +26,7 @@ def test_the_synthetic_traces_are_those_that_the_script_makes() -> None:
 
 def test_there_are_five_stories_each_with_a_command() -> None:
     stories = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:6]
-    assert all("\npaceline simulate " in story for story in stories)
+    assert all(f"\n{COMMAND}" in story for story in stories)
     assert sum(path.stat().st_size for path in HERE.iterdir()) < 1_000_000
 
 
