@@ -5,17 +5,19 @@ too. The scale of comparison is the cheapest static pool that holds. A simulatio
 a smaller difference is no difference.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from paceline_core.objects.resolved import Target
-from paceline_core.units import brief
+from paceline_core.units import brief, counted
 from paceline_simulator.policies import STATIC
 from paceline_simulator.study_rows import StudyRow
 
 TIE = 0.08
 """The largest error of the simulator's replica time that `python -m benchmarks.simulator stack` found."""
+FEWEST_MISSES = 10
+"""So many requests must be allowed to miss a target, else luck decides whether it is kept."""
 _SAME = "about as much"
 
 
@@ -71,19 +73,20 @@ class PolicySummary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The policies of a study that have rows, in the order asked for."""
+    """The policies of a study that have rows, in the order asked for; `runs` were asked for."""
 
     service: str
     promise: tuple[Target, ...]
     policies: tuple[PolicySummary, ...]
+    runs: int
 
     @classmethod
     def of(
-        cls, service: str, promise: Sequence[Target], order: Sequence[str], rows: Sequence[StudyRow]
+        cls, service: str, promise: Sequence[Target], runs: Sequence[tuple[str, int]], rows: Sequence[StudyRow]
     ) -> "Comparison":
-        by_policy = {policy: [row for row in rows if row.policy == policy] for policy in order}
+        by_policy = {policy: [row for row in rows if row.policy == policy] for policy, _ in runs}
         found = tuple(PolicySummary.of(policy, own, promise) for policy, own in by_policy.items() if own)
-        return cls(service, tuple(promise), found)
+        return cls(service, tuple(promise), found, len(runs))
 
     @property
     def reference(self) -> PolicySummary | None:
@@ -105,7 +108,20 @@ class Comparison:
         return f"{share:+.0%}, tie" if share and abs(share) < TIE else f"{share:+.0%}"
 
     def headline(self) -> str:
-        """The result in a sentence or two, of the policies that were run and no others."""
+        """The result in a few sentences, of the policies that were run and no others; its reservations first."""
+        return " ".join((*self._reservations(), self._result()))
+
+    def _reservations(self) -> Iterator[str]:
+        ended = sum(len(policy.rows) for policy in self.policies)
+        if ended < self.runs:
+            yield f"Interrupted after {ended} of {counted(self.runs, 'run')}."
+        scored = max(row.offered for policy in self.policies for row in policy.rows)
+        strictest = max(target.objective for target in self.promise)
+        needed = round(FEWEST_MISSES / (1 - strictest))
+        if scored < needed:
+            yield f"Too few requests are scored to judge: {scored}, and {strictest:.0%} needs about {needed}."
+
+    def _result(self) -> str:
         best, reference = _cheapest(self.policies), self.reference
         if best is None:
             closest = max(self.policies, key=lambda policy: policy.attainment)

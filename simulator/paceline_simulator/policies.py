@@ -35,6 +35,7 @@ BASELINES: Mapping[str, Baseline[Any]] = {
     "token-rate": TokenRate(),
 }
 """As their sources deliver them."""
+NAMES = (SLO, f"{STATIC}:N", *BASELINES)
 _TARGETS: Mapping[str, Callable[[float], Baseline[Any]]] = {
     "hpa-queue": hpa_queue,
     "hpa-kv": hpa_kv,
@@ -54,9 +55,7 @@ def policy_of(text: str) -> ReplicaPolicy:
     if name == STATIC:
         return BaselinePolicy(Constant(_replicas(text, number)))
     if name != SLO and name not in BASELINES:
-        close = get_close_matches(name, (SLO, *BASELINES), 1)
-        names = ", ".join((SLO, f"{STATIC}:N", *BASELINES))
-        raise InvalidInput("policy", f"is {text!r}; use {close[0] if close else 'one of ' + names}")
+        raise InvalidInput("policy", f"is {text!r}; use {_meant(name)}")
     if colon and name not in _TARGETS:
         raise InvalidInput("policy", f"is {text!r}, but {name} takes no number; write {name}")
     if name == SLO:
@@ -68,6 +67,11 @@ def static_replicas(policy: ReplicaPolicy) -> int | None:
     """The replicas of each pool under a static policy; None for any other."""
     baseline = policy.baseline if isinstance(policy, BaselinePolicy) else None
     return baseline.replicas if isinstance(baseline, Constant) else None
+
+
+def _meant(name: str) -> str:
+    longer = [policy for policy in BASELINES if name and policy.startswith(name)]
+    return " or ".join(longer or get_close_matches(name, (SLO, *BASELINES), 1)) or f"one of {', '.join(NAMES)}"
 
 
 def _replicas(text: str, number: str) -> int:

@@ -145,11 +145,11 @@ def append_row(path: Path, row: StudyRow) -> None:
 
 
 def read_rows(path: Path) -> list[StudyRow]:
-    """The rows of a file, none if it does not exist. A last line without its end was never finished, and is removed.
+    """The rows of a file; none if there is none, or a pipe. A last line without its end is removed: its run was cut.
 
     Raises InvalidInput naming the line that is no row.
     """
-    if not path.exists():
+    if not path.is_file():
         return []
     content = path.read_bytes()
     whole, _, rest = content.rpartition(b"\n")

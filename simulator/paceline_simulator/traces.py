@@ -92,13 +92,16 @@ def read_trace(path: Path, count: int | None = None) -> list[TraceRequest]:
 
     Raises InvalidInput naming the file, and the line if one is damaged.
     """
+    if path.exists() and not path.is_file():
+        raise InvalidInput(str(path), "is not a file, and a trace is read twice; save it in one")
     try:
         with gzip.open(path, "rt", encoding=_ENCODING) if _packed(path) else path.open(encoding=_ENCODING) as file:
             found = list(islice(_requests(path, file), count))
     except EOFError:
         raise InvalidInput(str(path), "ends in the middle of its packed data; copy the whole file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(str(path), f"cannot be read as a trace ({error}); pass a CSV or JSON lines file") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(str(path), f"cannot be read as a trace ({reason}); pass a CSV or JSON lines file") from None
     if not found:
         raise InvalidInput(str(path), "holds no requests; a CSV file has a header and a line for each request")
     found.sort(key=lambda request: request.at)

@@ -53,7 +53,10 @@ def arguments(folder: Path, file: str, trace: str, *more: str) -> list[str]:
     ("file", "trace", "more", "message"),
     [
         ("one.yaml", "damaged.csv", (), "damaged.csv:82: t_s is 'soon', not a number of seconds"),
-        ("one.yaml", "gone.csv", (), "--trace: "),
+        ("one.yaml", "gone.csv", (), "gone.csv: cannot be read as a trace (No such file or directory); pass"),
+        ("one.yaml", "/dev/zero", (), "/dev/zero: is not a file"),
+        ("one.yaml", "trace.csv", ("--warmup", "30s"), "--warmup: is 30s, but at most 10 s is a quarter"),
+        ("one.yaml", "trace.csv", ("--policy", "hpa"), "is 'hpa'; use hpa-queue or hpa-kv or hpa-concurrency"),
         ("one.yaml", "trace.csv", ("--policy", "slow"), "policy: is 'slow'; use slo"),
         ("one.yaml", "trace.csv", ("--policy", "static:4"), "--policy: static:4: spec.pools[0].replicas allows 1 to 3"),
         ("one.yaml", "trace.csv", ("--policy", ","), "--policy: names no policy"),

@@ -24,7 +24,7 @@ def row(policy: str, seed: int = 0, attainment: float = 0.97, hours: float = 2.0
         "dollars": 4.0 * hours,
         "mean_replicas": 2.0,
         "starts": 1,
-        "offered": 100,
+        "offered": 200,
         "shed": 2,
         "failed": 1,
         "ttft": Percentiles(0.2, 0.8, 1.5),

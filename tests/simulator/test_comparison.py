@@ -13,7 +13,7 @@ from paceline_simulator.study_rows import StudyRow
 
 
 def compared(*rows: StudyRow) -> Comparison:
-    return Comparison.of("default/chat", PROMISE, list(dict.fromkeys(one.policy for one in rows)), rows)
+    return Comparison.of("default/chat", PROMISE, [(one.policy, one.seed) for one in rows], rows)
 
 
 def test_a_policy_holds_if_the_median_of_its_seeds_does_for_every_target() -> None:
@@ -31,7 +31,7 @@ def test_both_targets_may_hold_while_fewer_requests_keep_all() -> None:
 
 
 def test_a_policy_without_rows_is_left_out() -> None:
-    made = Comparison.of("default/chat", PROMISE, ["slo", "kpa"], [row("kpa")])
+    made = Comparison.of("default/chat", PROMISE, [("slo", 0), ("kpa", 0)], [row("kpa")])
     assert [policy.policy for policy in made.policies] == ["kpa"]
 
 
@@ -65,6 +65,15 @@ HEADLINES: Sequence[tuple[tuple[StudyRow, ...], str]] = (
 @pytest.mark.parametrize(("rows", "headline"), HEADLINES)
 def test_the_headline_says_what_holds_at_the_least_cost(rows: tuple[StudyRow, ...], headline: str) -> None:
     assert re.match(headline, compared(*rows).headline())
+
+
+def test_the_headline_begins_with_what_weakens_it() -> None:
+    few = [row("slo", 0, offered=199), row("slo", 1, offered=150)]
+    made = Comparison.of("default/chat", PROMISE, [("slo", 0), ("slo", 1), ("kpa", 0)], few)
+    text = (
+        "Interrupted after 2 of 3 runs. Too few requests are scored to judge: 199, and 95% needs about 200. slo holds"
+    )
+    assert made.headline().startswith(text)
 
 
 def test_unknown_prices_leave_no_dollars() -> None:

@@ -40,8 +40,8 @@ class Page(HTMLParser):
 
 def page(*rows: object) -> str:
     found = rows or (row("slo"), row("slo", 1, 0.99), row("static:3", 0, 0.999, 3.0), row("static:4", 0, 1.0, 4.0))
-    policies = list(dict.fromkeys(one.policy for one in found))  # type: ignore[attr-defined]
-    return report_page(Comparison.of("default/chat", PROMISE, policies, found), "a <trace>.csv")  # type: ignore[arg-type]
+    runs = [(one.policy, one.seed) for one in found]  # type: ignore[attr-defined]
+    return report_page(Comparison.of("default/chat", PROMISE, runs, found), "a <trace>.csv")  # type: ignore[arg-type]
 
 
 def test_the_page_loads_nothing_and_runs_nothing() -> None:

@@ -31,6 +31,7 @@ from paceline_core.units import counted
 from paceline_local.manifests import unservable
 from paceline_local.preflight import accelerators
 from paceline_simulator.comparison import Comparison, gpu_hours
+from paceline_simulator.policies import NAMES
 from paceline_simulator.report_page import report_page
 from paceline_simulator.service_engine import SimulatedPools, simulated_pools
 from paceline_simulator.study import WARMUP_S, Study
@@ -49,7 +50,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests.")],
     trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help=TRACE_HELP)],
     policy: Annotated[
-        str, typer.Option("--policy", metavar="LIST", help="Policies, like slo,hpa-queue:8,static:4.")
+        str, typer.Option("--policy", metavar="LIST", help=f"With commas; NAME:N sets a target: {', '.join(NAMES)}.")
     ] = "slo,hpa-queue",
     service: Annotated[
         str | None, typer.Option("--service", help="Service to simulate, where FILE has several.")
@@ -77,11 +78,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     replay = replay_of(times, crowd, start, span)
     warmup_s = WARMUP_S if warmup is None else duration("--warmup", warmup)
     manifest = _manifest(file, service)
-    inputs = f"{manifest.digest} {sha256(_content(trace)).hexdigest()} {lead_s}"
     requests = read_trace(trace)
+    inputs = f"{manifest.digest} {sha256(trace.read_bytes()).hexdigest()} {lead_s}"
     study = Study(manifest.pools(lead_s), requests, replay, request_class, warmup_s, inputs)
     policies = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     _check(study, policies)
+    if warmup is not None and study.score[0] < warmup_s:
+        most = f"{study.score[0]:.0f} s is a quarter of what is played; give less, or play more of the trace"
+        raise InvalidInput("--warmup", f"is {warmup}, but at most {most}")
     _check_writable({"--out": out, "--report": report}, {"--file": file, "--trace": trace})
     typer.echo(_intention(study, trace) + _pause(requests), err=True)
     runs = [(name, seed) for name in policies for seed in study.seeds(name, seeds)]
@@ -89,7 +93,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     if not rows:
         typer.echo("interrupted; no run has ended", err=True)
         raise typer.Exit(INTERRUPTED)
-    comparison = Comparison.of(study.pools.service.key, study.promise, policies, rows)
+    comparison = Comparison.of(study.pools.service.key, study.promise, runs, rows)
     if as_json:
         typer.echo(json.dumps(document(comparison), indent=1))
     else:
@@ -135,13 +139,6 @@ def _manifest(file: Path, service: str | None) -> _Manifest:
     if len(chosen) != 1:
         raise InvalidInput("--service", f"name one of the services of {file}: {', '.join(by_key)}")
     return _Manifest(chosen[0], found.manifests)
-
-
-def _content(trace: Path) -> bytes:
-    try:
-        return trace.read_bytes()
-    except OSError as error:
-        raise InvalidInput("--trace", f"{trace} cannot be read: {error.strerror}; name a request log") from None
 
 
 def _check(study: Study, policies: Sequence[str]) -> None:
