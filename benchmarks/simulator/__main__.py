@@ -12,10 +12,11 @@ import argparse
 import gc
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 from benchmarks.harness import Bar, Measured, Row, quantile, report_parts, report_section
-from benchmarks.simulator import blis, calibration, emulated, fluid, stack
+from benchmarks.simulator import blis, calibration, cpu_worker, emulated, fluid, stack
 from benchmarks.simulator.cells import LIMITS, STEP_TIME, Cell, plan
 
 from paceline_core.clock import SystemClock
@@ -30,7 +31,13 @@ MS = {"conv": Bar(1.5), "code": Bar(1.5), "mooncake": Bar(5.0)}
 REPLICAS = {"conv": 7, "code": 9, "mooncake": 14}
 TIMES = {"conv": 6, "code": 6, "mooncake": 2}
 REAL_TIME = Bar(20.0, at_least=True)
-SECTIONS = {"blis": blis.measure, "emulated": emulated.measure, "stack": stack.measure, "fluid": fluid.measure}
+SECTIONS = {
+    "blis": blis.measure,
+    "emulated": emulated.measure,
+    "cpu-worker": cpu_worker.measure,
+    "stack": stack.measure,
+    "fluid": fluid.measure,
+}
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)
 
 
@@ -105,7 +112,7 @@ def _log(engine: calibration.LoggedEngine) -> Measured:
     random = calibration.halves(logged)
     first = [number < len(logged) // 2 for number in range(len(logged))]
     for kind, known in (("", random), (", fitted on the first half of arrivals", first)):
-        model = calibration.fit(logged, engine, known)
+        model = calibration.fit(logged, partial(calibration.vllm, engine), engine.start, known)
         held = [not use for use in known]
         errors = _errors(logged, calibration.predict(logged, calibration.vllm(engine, model)), held)
         bars = {} if kind else {"TPOT mean": mean, "E2E mean": mean, "TTFT p90": p90}

@@ -133,12 +133,17 @@ def predict(rows: Sequence[LoggedRequest], spec: EngineSpec) -> list[LoggedReque
     ]
 
 
-def fit(rows: Sequence[LoggedRequest], engine: LoggedEngine, known: Sequence[bool]) -> StepTime:
-    """The coefficients with the least loss over the `known` requests."""
+def fit(
+    rows: Sequence[LoggedRequest],
+    spec: Callable[[StepTime], EngineSpec],
+    start: Sequence[float],
+    known: Sequence[bool],
+) -> StepTime:
+    """The coefficients with the least loss over the `known` requests; `spec` is the engine that has them."""
 
     def loss(logarithms: Sequence[float]) -> float:
         model = _model(logarithms)
-        pairs = [(a, b) for a, b, use in zip(predict(rows, vllm(engine, model)), rows, known, strict=True) if use]
+        pairs = [(a, b) for a, b, use in zip(predict(rows, spec(model)), rows, known, strict=True) if use]
         tpot, e2e = (
             _mean([abs(log(a.tpot / b.tpot)) for a, b in pairs]),
             _mean([abs(log(a.e2e / b.e2e)) for a, b in pairs]),
@@ -146,7 +151,7 @@ def fit(rows: Sequence[LoggedRequest], engine: LoggedEngine, known: Sequence[boo
         ttft = _mean([abs(log((a.ttft + _TTFT_FLOOR_S) / (b.ttft + _TTFT_FLOOR_S))) for a, b in pairs])
         return tpot + e2e + ttft / 2
 
-    return _model(minimize(loss, [log(value) for value in engine.start], 0.3, RUNS))
+    return _model(minimize(loss, [log(value) for value in start], 0.3, RUNS))
 
 
 def halves(rows: Sequence[LoggedRequest]) -> list[bool]:

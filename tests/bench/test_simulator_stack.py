@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from benchmarks.simulator.calibration import LoggedRequest
-from benchmarks.simulator.emulated import ENGINE, Observed, added, compared, engine
+from benchmarks.simulator.emulated import ENGINE, compared, engine
+from benchmarks.simulator.overhttp import Observed, added
 from benchmarks.simulator.stack import facts, rises, service, simulated, started_within
 
 from paceline_planner.step_clock import RooflineClock
