@@ -7,6 +7,7 @@ steps that carry prompts, so its mean scatters, the more since these come in run
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from math import erf, sqrt
 from operator import mul
@@ -21,6 +22,8 @@ from paceline_core.wire import StepTime
 _HALVINGS = 12
 _PERIOD_S = 15.0
 _LEAST_SHARE = 1e-9
+_Slowest = tuple[float, int, float, float, float]
+"""A part's slowest uncounted prompt: its TTFT, negative, and its place; its part's begin, share and requests."""
 
 
 class Latencies:
@@ -47,18 +50,25 @@ class Latencies:
 
     def ttft_s(self, ended: Sequence[Ended], quantile: float) -> float:
         """The quantile of the TTFT of requests that have ended."""
-        found: list[tuple[float, float]] = []
+        slowest: list[_Slowest] = []
+        total, last = 0.0, len(self._prefill_s) - 1
         for one in ended:
             answers = one.answers
             part, share = answers.part, max(answers.prefill_share, _LEAST_SHARE)
             begun = (part.wait + part.last_wait) / 2 + STEPS_AHEAD * answers.step_s
-            found += [(begun + own / share, part.requests) for own in self._prefill_s]
-        found.sort()
-        left = (1 - quantile) * sum([requests for _, requests in found])
-        for seconds, requests in reversed(found):
+            slowest.append((-begun - self._prefill_s[last] / share, last, begun, share, part.requests))
+            total += part.requests
+        heapify(slowest)
+        left = (1 - quantile) * total * len(self._prefill_s)
+        while slowest:
+            negative, place, begun, share, requests = slowest[0]
             left -= requests
             if left <= 0:
-                return seconds
+                return -negative
+            if place:
+                heapreplace(slowest, (-begun - self._prefill_s[place - 1] / share, place - 1, begun, share, requests))
+            else:
+                heappop(slowest)
         return 0.0
 
     def tpot_s(self, ended: Sequence[Ended], quantile: float) -> float:
