@@ -1,12 +1,12 @@
 """Windows in the fluid model: bins of their requests, runs of a setting, and the work curve that the oracle knows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import lru_cache
 from itertools import product
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
-from benchmarks.autoscaling.exact import LEAD_S, SCRAPE_LAG_S, SPREAD, first_replicas
+from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S, SPREAD, first_replicas
 from benchmarks.autoscaling.settings import MOST, Setting
 from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
 
@@ -93,6 +93,14 @@ def oracles(plan: FluidPlan, requests: Sequence[TraceRequest], times: float = 1.
         )
         for (cache, work), usable, smooth, ahead in product(curves.items(), _USABLE, _SMOOTH, _AHEAD)
     }
+
+
+def ranked(plan: FluidPlan, choices: Mapping[str, Oracle]) -> dict[str, FluidResult]:
+    """Runs of the choices that hold in the fluid model, cheapest first; if none does, of all, best attainment first."""
+    runs = {label: fluid_run(plan, Setting(ORACLE, label, made)) for label, made in choices.items()}
+    holding = [(run.gpu_s, label) for label, run in runs.items() if run.attainment >= HOLDS]
+    best = [(-run.attainment, label) for label, run in runs.items()]
+    return {label: runs[label] for _, label in sorted(holding or best)}
 
 
 @lru_cache(maxsize=4)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from benchmarks.autoscaling.cells import Cell, Window
 from benchmarks.autoscaling.exact import HOLDS, RunResult
-from benchmarks.autoscaling.fluid import ORACLE, UNCACHED, fluid_plan, fluid_run, oracles, requests_of
+from benchmarks.autoscaling.fluid import ORACLE, UNCACHED, fluid_plan, fluid_run, oracles, ranked, requests_of
 from benchmarks.autoscaling.jobs import Job, cell_of, execute
-from benchmarks.autoscaling.settings import MOST, Setting, settings
+from benchmarks.autoscaling.settings import MOST, settings
 from benchmarks.autoscaling.store import RunRow
 from benchmarks.autoscaling.tune import cheapest
 
@@ -97,10 +97,7 @@ def _proposed(window: Window) -> dict[str, Oracle]:
     requests = requests_of(window, SEED)
     plan = fluid_plan(window, requests)
     choices = oracles(plan, requests)
-    runs = [(fluid_run(plan, Setting(ORACLE, label, made)), label) for label, made in choices.items()]
-    holding = [(run.gpu_s, label) for run, label in runs if run.attainment >= HOLDS]
-    best = [(-run.attainment, label) for run, label in runs]
-    return {label: choices[label] for _, label in sorted(holding or best)}
+    return {label: choices[label] for label in ranked(plan, choices)}
 
 
 def _pool(cell: Cell, count: int) -> list[tuple[Window, RunResult]] | None:

@@ -6,10 +6,10 @@ and the static pool in hindsight are the cheapest that hold in the same model. N
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S
-from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, requests_of
+from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, ranked, requests_of
 from benchmarks.autoscaling.hindsight import HINDSIGHT, SEED
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest
 from benchmarks.autoscaling.settings import POLICIES, Setting, default, settings
@@ -19,7 +19,6 @@ from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy
-from paceline_simulator.oracle import Oracle
 from paceline_simulator.policies import SLO, STATIC
 
 AS_IT_IS = "as it is"
@@ -44,7 +43,8 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
     old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S)) for plan in plans]
     rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
     rows.append(_pool(variant, plans))
-    best = [_oracle(plan, oracles(plan, requests, times)) for plan, (_, requests) in zip(plans, drawn, strict=True)]
+    ranks = [ranked(plan, oracles(plan, requests, times)) for plan, (_, requests) in zip(plans, drawn, strict=True)]
+    best = [next(iter(runs.values())) for runs in ranks]
     rows.append(_row(variant, ORACLE, Setting(ORACLE, "the cheapest of each window"), best))
     return rows
 
@@ -66,13 +66,6 @@ def _pool(variant: str, plans: Sequence[FluidPlan]) -> FluidRow:
 
 def _static(plans: Sequence[FluidPlan], count: int) -> list[FluidResult]:
     return [fluid_run(plan, Setting(STATIC, f"replicas={count}", Constant(count))) for plan in plans]
-
-
-def _oracle(plan: FluidPlan, choices: Mapping[str, Oracle]) -> FluidResult:
-    """The cheapest choice that holds; the one that attains most, if none does."""
-    found = [fluid_run(plan, Setting(ORACLE, label, made)) for label, made in choices.items()]
-    holding = [each for each in found if each.attainment >= HOLDS]
-    return min(holding, key=lambda each: each.gpu_s) if holding else max(found, key=lambda each: each.attainment)
 
 
 def _row(variant: str, policy: str, setting: Setting, results: Sequence[FluidResult]) -> FluidRow:

@@ -127,15 +127,11 @@ def _errors(
     pairs = [(a, b) for a, b, use in zip(found, logged, held, strict=True) if use]
     ttft = [[pair[side].ttft for pair in pairs] for side in (0, 1)]
     return {
-        "TPOT mean": _percent(sum(a.tpot for a, _ in pairs), sum(b.tpot for _, b in pairs)),
-        "E2E mean": _percent(sum(a.e2e for a, _ in pairs), sum(b.e2e for _, b in pairs)),
-        "TTFT p90": _percent(quantile(ttft[0], 0.9), quantile(ttft[1], 0.9)),
-        "TTFT p50": _percent(quantile(ttft[0], 0.5), quantile(ttft[1], 0.5)),
+        "TPOT mean": calibration.percent(sum(a.tpot for a, _ in pairs), sum(b.tpot for _, b in pairs)),
+        "E2E mean": calibration.percent(sum(a.e2e for a, _ in pairs), sum(b.e2e for _, b in pairs)),
+        "TTFT p90": calibration.percent(quantile(ttft[0], 0.9), quantile(ttft[1], 0.9)),
+        "TTFT p50": calibration.percent(quantile(ttft[0], 0.5), quantile(ttft[1], 0.5)),
     }
-
-
-def _percent(found: float, logged: float) -> float:
-    return 100 * (found / logged - 1)
 
 
 def _facts(result: SimulationResult) -> dict[str, Any]:

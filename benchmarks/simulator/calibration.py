@@ -195,5 +195,10 @@ def _model(logarithms: Sequence[float]) -> StepTime:
     return StepTime(base=base, prefill=prefill, sequence=sequence, kv=kv, context=context)
 
 
+def percent(found: float, observed: float) -> float:
+    """How much more was found than observed."""
+    return 100 * (found / observed - 1)
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

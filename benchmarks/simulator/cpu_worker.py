@@ -10,28 +10,30 @@ themselves (`spread`) is what no model could predict; the engine needs a core, t
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from benchmarks.harness import Bar, Measured, Row, median_row
-from benchmarks.simulator.calibration import LoggedRequest, fit
+from benchmarks.simulator.calibration import LoggedRequest, fit, percent
 from benchmarks.simulator.overhttp import (
+    BACKLOG,
+    LOADS,
     Measurement,
     Observed,
     added,
     capacity,
     conversations,
+    details,
     mean_tpot,
-    noise,
-    percent,
-    run_facts,
 )
 from tests.worker.processes import worker_process
 
 from paceline_core.wire import StepTime
 from paceline_planner.step_clock import FittedClock
 from paceline_simulator.engine import EngineSpec
+from paceline_simulator.service_engine import engine_spec
 from paceline_simulator.traces import TraceRequest
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.backends.cpu.backend import CpuBackend
@@ -39,11 +41,10 @@ from paceline_workers.engine.timer import SystemTimer
 
 ENGINE: dict[str, Any] = {"max_seqs": 16, "step_tokens": 512, "prefix_cache": False}
 SHORTER, SHORTEST = 8, 8
-LOADS = (0.3, 0.6, 0.85)
 FITTED = LOADS[1]
 SPAN_S, QUICK_SPAN_S = 20.0, 5.0
 ROUNDS = 4
-BACKLOG, WARM_RATE = 400, 4.0
+WARM_RATE = 4.0
 START = (2e-3, 4.5e-5, 3e-4, 1e-7, 2e-8)
 """Where the search for coefficients begins: base, prefill, sequence, kv, context."""
 APART_S = 1_000.0
@@ -64,19 +65,21 @@ def measure(quick: bool) -> Measured:
                 asked = requests(load * rate, QUICK_SPAN_S if quick else SPAN_S, number)
                 runs[load].append(client.run(asked))
     api_s = median(added(run.requests, run.predicted(first, 0.0)) for run in runs[FITTED])
-    model = fitted(runs[FITTED], first, api_s)
-    spec = replace(first, clock=FittedClock(model), model=model)
+    spec = _stepping(first, fitted(runs[FITTED], first, api_s))
     rows = [row for load, found in runs.items() for row in compared(load, found, spec, api_s)]
-    details = {"capacity": rate, "api_s": api_s, "step_time": spec.model.model_dump(), "noise": noise(runs)}
-    return rows, details | run_facts(runs)
+    return rows, details(rate, api_s, spec, runs)
 
 
 def engine(model: StepTime) -> EngineSpec:
     """The worker's engine, simulated, with these coefficients."""
     config = EngineConfig.model_validate(ENGINE)
     facts = CpuBackend.load(config, "builtin://demo", SystemTimer(), lambda _: None).facts
-    limits = replace(facts.limits, vocab_size=1 << 31)
-    return EngineSpec(FittedClock(model), model, limits, facts.pages, prefix_cache=False, ahead=facts.ahead)
+    return _stepping(engine_spec(FittedClock(model), facts, config), model)
+
+
+def _stepping(spec: EngineSpec, model: StepTime) -> EngineSpec:
+    """The engine with steps that take, and are predicted to take, what the model says."""
+    return replace(spec, clock=FittedClock(model), model=model)
 
 
 def requests(rate: float, span_s: float, seed: int) -> list[TraceRequest]:
@@ -95,7 +98,7 @@ def fitted(runs: Sequence[Observed], spec: EngineSpec, api_s: float) -> StepTime
         for number, run in enumerate(runs)
         for row in run.requests
     ]
-    return fit(rows, lambda model: replace(spec, clock=FittedClock(model), model=model), START, [True] * len(rows))
+    return fit(rows, partial(_stepping, spec), START, [True] * len(rows))
 
 
 def compared(load: float, runs: Sequence[Observed], spec: EngineSpec, api_s: float) -> list[Row]:

@@ -20,21 +20,23 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import Bar, Measured, Row, median_row
+from benchmarks.simulator.calibration import percent
 from benchmarks.simulator.overhttp import (
+    BACKLOG,
+    LOADS,
     Measurement,
     Observed,
     added,
     capacity,
     conversations,
+    details,
     mean_tpot,
-    noise,
-    percent,
-    run_facts,
 )
 from tests.worker.processes import worker_process
 
 from paceline_core.wire import StepTime
 from paceline_simulator.engine import EngineSpec
+from paceline_simulator.service_engine import engine_spec
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.backends.emulated import EmulatedBackend
 from paceline_workers.engine.timer import SystemTimer
@@ -45,11 +47,8 @@ ENGINE = {
     "step_tokens": 2048,
     "prefix_cache": False,
 }
-LOADS = (0.3, 0.6, 0.85)
-"""Shares of the rate at which the simulated engine serves a long backlog."""
 SPAN_S, QUICK_SPAN_S = 45.0, 20.0
 RUNS = 2
-BACKLOG = 400
 CLOSE = Bar(5.0)
 
 
@@ -67,26 +66,15 @@ def measure(quick: bool) -> Measured:
         for load in LOADS[1:]:
             runs[load] = [client.run(conversations(load * rate, span_s, seed)) for seed in range(1 if quick else RUNS)]
     rows = [row for load, found in runs.items() for row in compared(load, found, spec, api_s)]
-    details = {"capacity": rate, "api_s": api_s, "step_time": spec.model.model_dump(), "noise": noise(runs)}
-    return rows, details | run_facts(runs)
+    return rows, details(rate, api_s, spec, runs)
 
 
 def engine(config: EngineConfig, model: StepTime | None = None) -> EngineSpec:
-    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's.
-
-    A simulated prompt's ids only tell contents apart, so no vocabulary bounds them.
-    """
+    """An emulated worker's engine, simulated; it predicts its steps with `model`, by default with the planner's."""
     assert config.emulate is not None
     backend = EmulatedBackend.load(config, config.emulate, SystemTimer(), lambda _: None)
-    facts = backend.facts
-    return EngineSpec(
-        backend.clock,
-        model or facts.prior,
-        replace(facts.limits, vocab_size=1 << 31),
-        facts.pages,
-        prefix_cache=config.prefix_cache,
-        ahead=facts.ahead,
-    )
+    spec = engine_spec(backend.clock, backend.facts, config)
+    return spec if model is None else replace(spec, model=model)
 
 
 def compared(load: float, runs: Sequence[Observed], spec: EngineSpec, api_s: float) -> list[Row]:

@@ -26,6 +26,9 @@ from paceline_simulator.engine import EngineSpec
 from paceline_simulator.traces import TraceRequest
 from paceline_simulator.workloads import combine, poisson, resampled
 
+LOADS = (0.3, 0.6, 0.85)
+"""Shares of the rate at which the simulated engine serves a long backlog."""
+BACKLOG = 400
 LIMIT_S = 120.0
 SENT_LATE_S = 0.02
 
@@ -119,21 +122,13 @@ def mean_tpot(rows: Sequence[LoggedRequest]) -> float:
     return fmean(row.tpot for row in rows if row.output > 1)
 
 
-def percent(found: float, observed: float) -> float:
-    """How much more was found than observed."""
-    return 100 * (found / observed - 1)
-
-
-def noise(runs: Runs) -> list[str]:
-    """The runs whose client sent late."""
-    return [
+def details(rate: float, api_s: float, spec: EngineSpec, runs: Runs) -> dict[str, Any]:
+    """Capacity, constants and runs of a comparison; `noise` names the runs whose client sent late."""
+    noise = [
         f"{load:.0%}, run {number}" for load, found in runs.items() for number, run in enumerate(found) if run.noisy
     ]
-
-
-def run_facts(runs: Runs) -> dict[str, Any]:
-    """What was observed, by load."""
-    return {f"{load:.0%}": [_facts(run) for run in found] for load, found in runs.items()}
+    constants = {"capacity": rate, "api_s": api_s, "step_time": spec.model.model_dump(), "noise": noise}
+    return constants | {f"{load:.0%}": [_facts(run) for run in found] for load, found in runs.items()}
 
 
 def _facts(run: Observed) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_planner import coldstart, shapes
 from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, pool_price, replica_devices
 from paceline_planner.shapes import ModelShape
-from paceline_planner.step_clock import RooflineClock
+from paceline_planner.step_clock import RooflineClock, StepClock
 from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.engine import EngineSpec
 from paceline_workers.config import EngineConfig
@@ -82,15 +82,17 @@ def _pool(service: ResolvedService, place: int, find: Find, lead_s: float | None
         raise InvalidInput(field if error.field == "engine.emulate" else FIELDS[error.field], error.message) from None
     return PoolPlan(
         ScaleTarget(ObjectKey.parse(service.key), pool.name),
-        _engine_spec(RooflineClock(shape, device), info, engine),
+        engine_spec(RooflineClock(shape, device), info, engine),
         start if lead_s is None else StartTimes.of(lead_s),
         gpus=replica_devices(service, pool),
         drain_limit_s=service.rollout.drain_timeout_s,
     )
 
 
-def _engine_spec(clock: RooflineClock, info: BackendInfo, engine: EngineConfig) -> EngineSpec:
-    return EngineSpec(clock, info.prior, info.limits, info.pages, prefix_cache=engine.prefix_cache, ahead=info.ahead)
+def engine_spec(clock: StepClock, info: BackendInfo, engine: EngineConfig) -> EngineSpec:
+    """A worker's engine, simulated; it predicts its steps by the prior. Ids only tell contents apart, without bound."""
+    limits = replace(info.limits, vocab_size=VOCABULARY)
+    return EngineSpec(clock, info.prior, limits, info.pages, prefix_cache=engine.prefix_cache, ahead=info.ahead)
 
 
 def _hardware(service: ResolvedService, place: int, engine: EngineConfig, find: Find) -> tuple[ModelShape, Accelerator]:

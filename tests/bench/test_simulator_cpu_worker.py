@@ -2,8 +2,8 @@
 
 import pytest
 from benchmarks.simulator.calibration import LoggedRequest
-from benchmarks.simulator.cpu_worker import FITTED, LOADS, SHORTEST, compared, engine, fitted, shortened
-from benchmarks.simulator.overhttp import Observed, mean_tpot
+from benchmarks.simulator.cpu_worker import FITTED, SHORTEST, compared, engine, fitted, shortened
+from benchmarks.simulator.overhttp import LOADS, Observed, mean_tpot
 
 from paceline_core.wire import StepTime
 from paceline_simulator.traces import TraceRequest

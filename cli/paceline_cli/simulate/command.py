@@ -82,10 +82,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     inputs = f"{manifest.digest} {sha256(trace.read_bytes()).hexdigest()} {lead_s}"
     study = Study(manifest.pools(lead_s), requests, replay, request_class, warmup_s, inputs)
     policies = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
-    _check(study, policies)
-    if warmup is not None and study.score[0] < warmup_s:
-        most = f"{study.score[0]:.0f} s is a quarter of what is played; give less, or play more of the trace"
-        raise InvalidInput("--warmup", f"is {warmup}, but at most {most}")
+    _check(study, policies, warmup)
     _check_writable({"--out": out, "--report": report}, {"--file": file, "--trace": trace})
     typer.echo(_intention(study, trace) + _pause(requests), err=True)
     runs = [(name, seed) for name in policies for seed in study.seeds(name, seeds)]
@@ -141,14 +138,17 @@ def _manifest(file: Path, service: str | None) -> _Manifest:
     return _Manifest(chosen[0], found.manifests)
 
 
-def _check(study: Study, policies: Sequence[str]) -> None:
+def _check(study: Study, policies: Sequence[str], warmup: str | None) -> None:
     """Refuse before the first run what would fail within one."""
     if not policies:
         raise InvalidInput("--policy", "names no policy; write slo, for example")
     for name in policies:
         study.check(name)
     assert study.promise
-    study.score  # noqa: B018 - raises if that part of the trace is empty
+    start, _ = study.score
+    if warmup is not None and start < study.warmup_s:
+        most = f"{start:.0f} s is a quarter of what is played; give less, or play more of the trace"
+        raise InvalidInput("--warmup", f"is {warmup}, but at most {most}")
 
 
 def _check_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]) -> None:
