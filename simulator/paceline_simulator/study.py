@@ -7,7 +7,7 @@ begins with its replicas, the others with the pools' minima.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -106,11 +106,14 @@ class Study:
         alone = self.replay.times == 1 and static_replicas(policy_of(policy)) is not None
         return range(1 if alone else count)
 
-    def run(self, policy: str, seed: int) -> StudyRow:
-        """Simulate one run."""
+    def run(self, policy: str, seed: int, progress: Callable[[float], None] = lambda _: None) -> StudyRow:
+        """Simulate one run; `progress` is told the share of the replay that has been simulated."""
         requests = self.replay.requests(self.fitting, seed)
         chosen = policy_of(policy)
-        result = Simulation(self._plan(chosen, requests, seed)).run()
+        simulation = Simulation(self._plan(chosen, requests, seed))
+        events, (_, length) = simulation.events, self.score
+        events.every(MOMENT_S, lambda: progress(min(events.now / length, 1.0)))
+        result = simulation.run()
         decisions = chosen.decisions if isinstance(chosen, ProductionPolicy) else []
         offered, demand = self._demand(requests, len(result.timeline))
         start, end = result.start, result.end

@@ -74,6 +74,14 @@ def test_a_row_repeats_itself_and_its_timeline_has_every_request() -> None:
     assert all(interval.demand > 0 for interval in row.timeline[:8])
 
 
+def test_a_run_tells_how_far_it_is_and_is_the_same_if_nobody_asks() -> None:
+    made, shares = study(), list[float]()
+    assert made.run("slo", 0, shares.append) == made.run("slo", 0)
+    assert shares == sorted(shares)
+    assert (shares[0], len(shares)) == (0.0, int(made.score[1] // 10) + 1)
+    assert 0.8 < shares[-1] <= 1.0
+
+
 def test_overload_is_shed_and_the_slo_policy_gives_its_reasons() -> None:
     crowd = tuple(TraceRequest(0.02 * number, 4000, 20) for number in range(1500))
     row = study(trace=crowd, warmup_s=0.0).run("slo", 0)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -193,7 +194,7 @@ def _rows(study: Study, runs: Sequence[tuple[str, int]], out: Path | None) -> tu
     missing = [run for digest, run in wanted.items() if digest not in known]
     if rows:
         typer.echo(f"{counted(len(rows), 'run')} of {len(runs)} found in {out}", err=True)
-    with _progress(len(missing)) as tell:
+    with _progress(len(missing)) as (tell, moved):
 
         def done(row: StudyRow) -> None:
             rows.append(row)
@@ -203,17 +204,17 @@ def _rows(study: Study, runs: Sequence[tuple[str, int]], out: Path | None) -> tu
 
         try:
             if missing:
-                simulate_runs(study, missing, done)
+                simulate_runs(study, missing, done, moved)
         except KeyboardInterrupt:
             return rows, False
     return rows, True
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[StudyRow], None]]:
-    """A function that tells of a run that has ended: by a bar on a terminal, else by a line."""
+def _progress(total: int) -> Iterator[tuple[Callable[[StudyRow], None], Callable[[float], None]]]:
+    """What tells of a run that has ended, and of how many are done: a bar on a terminal, else a line for each run."""
     if not sys.stderr.isatty():
-        yield lambda row: typer.echo(_row_line(row), err=True)
+        yield lambda row: typer.echo(_row_line(row), err=True), lambda _: None
         return
     columns = (
         TextColumn("simulating"),
@@ -224,7 +225,8 @@ def _progress(total: int) -> Iterator[Callable[[StudyRow], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda row: bar.update(task, advance=1, description=_row_line(row))
+        tell = partial(bar.update, task)
+        yield lambda row: tell(description=_row_line(row)), lambda runs: tell(completed=runs)
 
 
 def _row_line(row: StudyRow) -> str:

@@ -13,11 +13,11 @@ from rich.text import Text
 from paceline_core.units import counted
 from paceline_simulator.comparison import TIE, Comparison, PolicySummary, describe_promise
 
-_COLUMNS = ("in time", "holds", "replicas", "GPU-hours", "$", "vs static", "worst seed")
+_COLUMNS = ("in time", "holds", "replicas", "GPU-hours", "$", "vs static", "worst (seed)")
 
 
 def render(comparison: Comparison) -> RenderableType:
-    table = Table()
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("policy", no_wrap=True)
     for name in _COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
@@ -28,10 +28,9 @@ def render(comparison: Comparison) -> RenderableType:
         "in time: share of the offered requests that met all targets; holds: each target is met often enough by itself"
     )
     scored = counted(max(policy.typical.offered for policy in comparison.policies), "request")
-    tie = (
-        f"a run scores {scored}; values are medians of the seeds; a cost within {TIE:.0%} of the static pool's is a tie"
-    )
-    return Group(table, Text(judged), Text(how), Text(tie), Text(comparison.headline(), style="bold"))
+    tie = f"; a cost within {TIE:.0%} of {comparison.reference.policy}'s is a tie" if comparison.reference else ""
+    runs = f"a run scores {scored}; values are medians of the seeds{tie}"
+    return Group(table, Text(judged), Text(how), Text(runs), Text(comparison.headline(), style="bold"))
 
 
 def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
@@ -41,7 +40,7 @@ def _cells(comparison: Comparison, policy: PolicySummary) -> Iterator[str]:
     yield f"{policy.gpu_hours:.2f}"
     yield "-" if policy.dollars is None else f"{policy.dollars:.2f}"
     yield comparison.cost_against_reference(policy) or "-"
-    yield f"{policy.worst.attainment:.2%} (seed {policy.worst.seed})"
+    yield f"{policy.worst.attainment:.2%} ({policy.worst.seed})"
 
 
 def document(comparison: Comparison) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class PlainUpOutput:
         )
 
     def stopping(self) -> None:
-        self._write("stopping: streams are finished first; Ctrl-C again ends everything now")
+        self._write("stopping: streams are finished first; Ctrl-C ends everything now")
 
     def stopped(self, logs: Path) -> None:
         self._write(f"stopped; its logs stay in {logs} until the next start")
