@@ -13,13 +13,22 @@ PACELINE_TRACES names the folder of the whole traces.
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 
 from benchmarks.autoscaling import hindsight, matrix, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
-from benchmarks.autoscaling.report import CellReport, as_json, cell_report, fluid_report, table
+from benchmarks.autoscaling.report import (
+    CellReport,
+    as_json,
+    cell_report,
+    error_table,
+    fluid_errors,
+    fluid_report,
+    table,
+)
 from benchmarks.autoscaling.settings import POLICIES
 from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow
 from benchmarks.autoscaling.tune import tune
@@ -83,8 +92,12 @@ def report() -> None:
     data["cells"] = _printed([cell_report(file, _current) for file in files])
     for variant in whatif.VARIANTS:
         print(f"\nIn the fluid model, {variant}:\n")
-        rows = [(file.name, [row for row in file.fluid if row.variant == variant and _current(row)]) for file in files]
-        data[f"fluid, {variant}"] = _printed([fluid_report(name, found) for name, found in rows])
+        data[f"fluid, {variant}"] = _printed([_fluid(file, variant) for file in files])
+    errors = {file.name: fluid_errors(_fluid(file, whatif.AS_IT_IS), cell_report(file, _same_seed)) for file in files}
+    print(f"\nThe fluid model less the exact simulator, GPU time and points of attainment:\n\n{error_table(errors)}")
+    data["fluid less exact"] = {
+        name: {policy: asdict(error) for policy, error in found.items()} for name, found in errors.items()
+    }
     (RESULTS / "autoscaling.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -95,6 +108,15 @@ def _printed(reports: Sequence[CellReport]) -> list[dict[str, Any]]:
     shown = [*first, *sorted(known - {*first, *last}), *last]
     print(table(reports, [policy for policy in shown if policy in known]))
     return [as_json(each) for each in reports]
+
+
+def _fluid(file: CellFile, variant: str) -> CellReport:
+    return fluid_report(file.name, [row for row in file.fluid if row.variant == variant and _current(row)])
+
+
+def _same_seed(row: RunRow) -> bool:
+    """Whether the fluid model has the same requests."""
+    return row.seed == hindsight.SEED and _current(row)
 
 
 def _current(row: RunRow | FluidRow) -> bool:

@@ -73,6 +73,17 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class FluidError:
+    """The fluid model less the exact simulator: percent of GPU time, points of attainment."""
+
+    gpu_time: float
+    points: float
+
+    def __str__(self) -> str:
+        return f"{self.gpu_time:+.0f} % / {self.points:+.1f}"
+
+
+@dataclass(frozen=True, slots=True)
 class CellReport:
     """`oracle_hours`: of the cheaper of oracle and static pool in hindsight; None where neither holds. `from_static`:
     each policy's difference from the tuned static pool.
@@ -159,6 +170,24 @@ def _cost(blocks: Blocks) -> float:
 def _points(blocks: Blocks) -> float:
     more = sum(a["attained"] - b["attained"] for a, b in blocks)
     return 100 * more / max(sum(a["offered"] for a, _ in blocks), 1)
+
+
+def fluid_errors(fluid: CellReport, exact: CellReport) -> dict[str, FluidError]:
+    """By policy, of the settings that both have."""
+    errors = {}
+    for policy, found in fluid.outcomes.items():
+        other = exact.outcomes.get(policy)
+        if other is not None and other.label == found.label:
+            gpu_time = 100 * (found.gpu_hours / other.gpu_hours - 1)
+            errors[policy] = FluidError(gpu_time, 100 * (found.attainment - other.attainment))
+    return errors
+
+
+def error_table(errors: Mapping[str, Mapping[str, FluidError]]) -> str:
+    """Markdown, of errors by cell and policy."""
+    policies = sorted({policy for found in errors.values() for policy in found})
+    rows = [[policy, *(str(found.get(policy, "")) for found in errors.values())] for policy in policies]
+    return "\n".join(map(_line, [["policy", *errors], ["---"] * (len(errors) + 1), *rows]))
 
 
 def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 from benchmarks.autoscaling import store
-from benchmarks.autoscaling.report import Interval, cell_report, difference, fluid_report, table
+from benchmarks.autoscaling.report import (
+    Interval,
+    cell_report,
+    difference,
+    error_table,
+    fluid_errors,
+    fluid_report,
+    table,
+)
 from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow, Tuned
 
 
@@ -82,6 +90,15 @@ def test_rows_of_the_fluid_model_are_reported_alike_and_what_is_delivered_apart(
     assert found.room == pytest.approx(0.2)
     assert [found.outcomes[name].gpu_hours for name in ("keda", "keda, default")] == [7.0, 8.0]
     assert "| slo | 99.5 / 1.50 |" in table([found], ["slo"])
+
+
+def test_the_error_of_the_fluid_model_is_of_equal_settings() -> None:
+    exact = cell_report(file_of(row("slo", 0.98, 4.0), row("keda", 0.99, 5.0)), lambda _: True)
+    rows = [FluidRow("as it is", "slo", "x", "d", 0.99, 3.0), FluidRow("as it is", "keda", "running=8", "d", 0.99, 4.0)]
+    errors = fluid_errors(fluid_report("conv", rows), exact)
+    assert list(errors) == ["slo"]
+    assert (errors["slo"].gpu_time, errors["slo"].points) == pytest.approx((-25.0, 1.0))
+    assert error_table({"conv": errors, "code": {}}).splitlines()[-1] == "| slo | -25 % / +1.0 |  |"
 
 
 def test_a_cell_goes_on_where_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
