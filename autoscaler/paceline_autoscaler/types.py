@@ -20,6 +20,9 @@ from paceline_core.wire import StepTime
 
 Role = Literal["both", "prefill", "decode"]
 PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "external"]
+DEMAND_WINDOWS_S = (5, 15, 60)
+"""Of the flows of a class."""
+ATTAINMENT_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

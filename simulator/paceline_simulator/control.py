@@ -13,9 +13,9 @@ from math import ceil
 
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
 from paceline_autoscaler.policies.replica_policy import PastSignals, ReplicaPolicy
-from paceline_autoscaler.signals.attainment import WINDOW_S
 from paceline_autoscaler.signals.live import DemandMeter, load_of
 from paceline_autoscaler.types import (
+    ATTAINMENT_WINDOW_S,
     Attainment,
     MeasuredLatency,
     Observation,
@@ -92,14 +92,14 @@ class ScrapedMetrics:
             return None
         found = self._scrapes[last]
         if now - found.at > _ROUNDS * self._spec.scrape_s + self._spec.lag_s:
-            return Attainment(QueryResult.STALE, WINDOW_S, (), "simulation", "nothing was scraped lately")
-        first = max(bisect_right(self._scrapes, found.at - WINDOW_S, key=lambda scrape: scrape.at) - 1, 0)
+            return Attainment(QueryResult.STALE, ATTAINMENT_WINDOW_S, (), "simulation", "nothing was scraped lately")
+        first = max(bisect_right(self._scrapes, found.at - ATTAINMENT_WINDOW_S, key=lambda scrape: scrape.at) - 1, 0)
         before = self._scrapes[first].counts
         rows = []
         for (cls, slo), (good, bad) in sorted(found.counts.items()):
             old_good, old_bad = before.get((cls, slo), (0.0, 0.0))
             rows.append(SloCounts(cls, slo, good - old_good, bad - old_bad))
-        return Attainment(QueryResult.VALUE, WINDOW_S, tuple(rows), "simulation")
+        return Attainment(QueryResult.VALUE, ATTAINMENT_WINDOW_S, tuple(rows), "simulation")
 
     def latencies(self, now: float) -> tuple[MeasuredLatency, ...]:
         """Of the window before the last visible scrape."""
@@ -117,7 +117,7 @@ class ScrapedMetrics:
     def _quantiles(self, now: float) -> tuple[MeasuredLatency, ...]:
         ordered = {}
         for key, samples in self._latencies.items():
-            while samples and samples[0][0] <= now - WINDOW_S:
+            while samples and samples[0][0] <= now - ATTAINMENT_WINDOW_S:
                 samples.popleft()
             ordered[key] = sorted(seconds for _, seconds in samples)
         return tuple(

@@ -21,8 +21,8 @@ from paceline_autoscaler.metrics_source.base import (
     Value,
     cause_of,
 )
-from paceline_autoscaler.signals.attainment import WINDOW_S, AttainmentPoller, slo_counts
-from paceline_autoscaler.types import Attainment, SloCounts
+from paceline_autoscaler.signals.attainment import AttainmentPoller, slo_counts
+from paceline_autoscaler.types import ATTAINMENT_WINDOW_S, Attainment, SloCounts
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import QueryResult
 from paceline_core.telemetry import Metrics
@@ -68,7 +68,7 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
     assert asking.attainment("default/chat") is None
     await asking.round([goal()])
     assert asking.attainment("default/chat") == Attainment(
-        QueryResult.VALUE, WINDOW_S, (SloCounts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
+        QueryResult.VALUE, ATTAINMENT_WINDOW_S, (SloCounts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
     )
     assert [latency.seconds for latency in asking.latencies("default/chat")] == [0.42]
     assert asking.age_s("default/chat") == 1.0
@@ -81,7 +81,7 @@ async def test_every_other_answer_is_passed_on_as_what_it_is(answer: QueryAnswer
     asking = measures(Source(lambda _: answer))
     await asking.round([goal()])
     assert asking.attainment("default/chat") == Attainment(
-        answer.result, WINDOW_S, (), Source.address, cause_of(answer)
+        answer.result, ATTAINMENT_WINDOW_S, (), Source.address, cause_of(answer)
     )
     assert asking.latencies("default/chat") == ()
     assert asking.age_s("default/chat") is None

@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import goal
 
-from paceline_autoscaler.policies import fluid_signals
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD
 from paceline_autoscaler.policies.fluid_types import CLASS, DemandBin, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy, ProductionPolicy
-from paceline_autoscaler.signals import attainment, live
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import Observation, SloTarget
 from paceline_core.registry.enums import ReplicaState
@@ -176,11 +174,6 @@ def test_our_policy_scales_a_pool_and_its_decisions_are_kept() -> None:
     assert result.decisions
     assert result.decisions[0][1].replicas > 1
     assert queued(result)[-1] == 0
-
-
-def test_windows_are_those_of_the_live_signals() -> None:
-    assert fluid_signals.DEMAND_WINDOWS_S == live.WINDOWS_S
-    assert fluid_signals.ATTAINMENT_WINDOW_S == attainment.WINDOW_S
 
 
 rates = st.lists(st.floats(0, 60), max_size=8)

@@ -15,6 +15,8 @@ from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidRepli
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
 from paceline_autoscaler.policies.replica_policy import PastSignals
 from paceline_autoscaler.types import (
+    ATTAINMENT_WINDOW_S,
+    DEMAND_WINDOWS_S,
     Attainment,
     ClassSignals,
     Demand,
@@ -28,8 +30,6 @@ from paceline_autoscaler.types import (
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
-DEMAND_WINDOWS_S = (5, 15, 60)
-ATTAINMENT_WINDOW_S = 60.0
 SCRAPE_S = 15.0
 UNREPORTED_S = 0.5
 """Gateways report once a second, so that on average half of the last second is missing in every window."""

@@ -17,12 +17,11 @@ from paceline_autoscaler.metrics_source.base import (
     observed,
     verdicts,
 )
-from paceline_autoscaler.types import Attainment, MeasuredLatency, ScalingSpec, SloCounts
+from paceline_autoscaler.types import ATTAINMENT_WINDOW_S, Attainment, MeasuredLatency, ScalingSpec, SloCounts
 from paceline_core.clock import Clock
 from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
 from paceline_core.telemetry import Metrics, get_logger
 
-WINDOW_S = 60.0
 _AT_ONCE = 4
 _ROUNDS = 3.0
 _log = get_logger(__name__)
@@ -67,9 +66,11 @@ class AttainmentPoller:
         if found is None:
             return None
         if self._clock.monotonic() - found.at > _ROUNDS * self._interval_s:
-            return Attainment(QueryResult.STALE, WINDOW_S, (), self._source.address, "it was not asked lately")
+            return Attainment(
+                QueryResult.STALE, ATTAINMENT_WINDOW_S, (), self._source.address, "it was not asked lately"
+            )
         rows = slo_counts(found.answer) if isinstance(found.answer, Value) else ()
-        return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
+        return Attainment(found.answer.result, ATTAINMENT_WINDOW_S, rows, self._source.address, cause_of(found.answer))
 
     def latencies(self, service: str) -> tuple[MeasuredLatency, ...]:
         """The measured quantile of each target, where known."""
@@ -86,8 +87,8 @@ class AttainmentPoller:
     async def _service(self, goal: ScalingSpec) -> _Round:
         namespace, _, name = goal.service.partition("/")
         kinds = dict.fromkeys((target.metric, target.quantile) for target in goal.targets)
-        questions: list[Query] = [verdicts(namespace, name, WINDOW_S)]
-        questions += [observed(namespace, name, metric, quantile, WINDOW_S) for metric, quantile in kinds]
+        questions: list[Query] = [verdicts(namespace, name, ATTAINMENT_WINDOW_S)]
+        questions += [observed(namespace, name, metric, quantile, ATTAINMENT_WINDOW_S) for metric, quantile in kinds]
         first, *rest = await asyncio.gather(*(self._ask(question) for question in questions))
         by_kind = dict(zip(kinds, rest, strict=True))
         latencies = tuple(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import floor
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
-from paceline_autoscaler.types import ClassSignals, Demand, Now, RateWindow, WorkerLoad
+from paceline_autoscaler.types import DEMAND_WINDOWS_S, ClassSignals, Demand, Now, RateWindow, WorkerLoad
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.kube import ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
@@ -26,7 +26,6 @@ from paceline_core.telemetry import FaultLog, get_logger
 from paceline_core.wire import ClassDemand, DemandReport, LoadReport, WorkerState
 from paceline_core.wire.stream import ReportStreams, StreamClient, StreamSource, check_service, worker_source
 
-WINDOWS_S = (5, 15, 60)
 SILENCE_S = 4.0
 _ENOUGH_COMPLETED = 8
 RESOLVE_S = 2.0
@@ -168,7 +167,7 @@ class DemandMeter:
         if not rows and kind not in self._bins:
             return None
         flows = []
-        for window in WINDOWS_S:
+        for window in DEMAND_WINDOWS_S:
             bins, end = self._bins.get(kind, {}), floor(now)
             arrivals, prompt_tokens, output, completed = _add(
                 *(bins[index] for index in range(end - window, end) if index in bins)
@@ -192,14 +191,14 @@ class DemandMeter:
     def _spread(self, kind: Kind, start: float, end: float, counts: Counts) -> None:
         if counts == _ZERO:
             return
-        start = max(min(start, end - 0.001), end - WINDOWS_S[-1])
+        start = max(min(start, end - 0.001), end - DEMAND_WINDOWS_S[-1])
         bins = self._bins.setdefault(kind, {})
         for index in range(floor(start), floor(end) + 1):
             share = (min(index + 1, end) - max(index, start)) / (end - start)
             bins[index] = _add(bins.get(index, _ZERO), _scale(counts, share))
 
     def _prune(self, now: float) -> None:
-        oldest = floor(now) - WINDOWS_S[-1]
+        oldest = floor(now) - DEMAND_WINDOWS_S[-1]
         for kind, bins in list(self._bins.items()):
             for index in [index for index in bins if index < oldest]:
                 del bins[index]
