@@ -21,7 +21,7 @@ from paceline_core.wire import StepTime
 Role = Literal["both", "prefill", "decode"]
 PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "external"]
 DEMAND_WINDOWS_S = (5, 15, 60)
-"""Of the flows of a class."""
+"""Seconds that the flows of a class count, ascending."""
 ATTAINMENT_WINDOW_S = 60.0
 
 

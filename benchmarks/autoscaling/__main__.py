@@ -1,4 +1,4 @@
-"""How autoscalers compare on nine workloads, in the exact simulator: `python -m benchmarks.autoscaling COMMAND`.
+"""Autoscalers compared on nine workloads, in the exact simulator: `python -m benchmarks.autoscaling COMMAND`.
 
     room     the oracle and the static pool in hindsight of each cell: what there is to gain
     tune     each baseline's setting for each cell
@@ -90,10 +90,12 @@ def report() -> None:
     files = [CellFile.load(name) for name in cells()]
     data = document("autoscaling", [], started, quick=False)
     data["cells"] = _printed([cell_report(file, _current) for file in files])
-    for variant in whatif.VARIANTS:
+    fluid = {variant: [_fluid(file, variant) for file in files] for variant in whatif.VARIANTS}
+    for variant, reports in fluid.items():
         print(f"\nIn the fluid model, {variant}:\n")
-        data[f"fluid, {variant}"] = _printed([_fluid(file, variant) for file in files])
-    errors = {file.name: fluid_errors(_fluid(file, whatif.AS_IT_IS), cell_report(file, _same_seed)) for file in files}
+        data[f"fluid, {variant}"] = _printed(reports)
+    exact = [cell_report(file, _same_seed) for file in files]
+    errors = {one.name: fluid_errors(one, other) for one, other in zip(fluid[whatif.AS_IT_IS], exact, strict=True)}
     print(f"\nThe fluid model less the exact simulator, GPU time and points of attainment:\n\n{error_table(errors)}")
     data["fluid less exact"] = {
         name: {policy: asdict(error) for policy, error in found.items()} for name, found in errors.items()

@@ -187,21 +187,21 @@ def error_table(errors: Mapping[str, Mapping[str, FluidError]]) -> str:
     """Markdown, of errors by cell and policy."""
     policies = sorted({policy for found in errors.values() for policy in found})
     rows = [[policy, *(str(found.get(policy, "")) for found in errors.values())] for policy in policies]
-    return "\n".join(map(_line, [["policy", *errors], ["---"] * (len(errors) + 1), *rows]))
+    return _markdown(["policy", *errors], rows)
 
 
 def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:
     """Markdown: attainment in percent and GPU time over the oracle's; in bold where a cell is not held."""
     head = ["policy", *(report.name for report in reports), "holds"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    rows = []
     for policy in policies:
         held = sum(policy in report.outcomes and report.outcomes[policy].holds for report in reports)
-        lines.append(_line([policy, *(_cell(report, policy) for report in reports), f"{held}/{len(reports)}"]))
+        rows.append([policy, *(_cell(report, policy) for report in reports), f"{held}/{len(reports)}"])
     if any(report.from_static for report in reports):
         compared = [_compared(report.from_static.get(SLO)) for report in reports]
-        lines.append(_line([f"{SLO}: GPU time over {STATIC}'s", *compared, ""]))
-    lines.append(_line(["room", *(_room(report) for report in reports), ""]))
-    return "\n".join(lines)
+        rows.append([f"{SLO}: GPU time over {STATIC}'s", *compared, ""])
+    rows.append(["room", *(_room(report) for report in reports), ""])
+    return _markdown(head, rows)
 
 
 def _cell(report: CellReport, policy: str) -> str:
@@ -222,8 +222,8 @@ def _room(report: CellReport) -> str:
     return f"{100 * report.room:.0f} %" + (" (flat)" if report.room < FLAT else "")
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def as_json(report: CellReport) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class _Scrape:
 
 
 class ScrapedMetrics:
-    """One service's verdicts and latencies in a metrics source. Pure.
+    """A service's verdicts and latencies in a metrics source. Pure.
 
     Quantiles are exact: a source that interpolates within the buckets of a histogram knows them less well.
     """
@@ -134,7 +134,7 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 @dataclass(slots=True)
 class SimulatedScaler:
-    """One service's signals and policy. `now` counts Unix seconds, as the autoscaler's own clock does."""
+    """A service's signals and policy. `now` counts Unix seconds, as the autoscaler's own clock does."""
 
     spec: ScalingSpec
     policy: ReplicaPolicy

@@ -1,4 +1,4 @@
-"""What a policy sees of a fluid run: the signals that streams and the metrics source would bring. Pure.
+"""The signals of a fluid run, as streams and the metrics source would bring them to a policy. Pure.
 
 Demand comes by second, in the windows of the demand meter; load is what each ready replica reports; verdicts and
 latencies are those of ended requests, as scraped every SCRAPE_S. Replicas and gateways report whole requests.

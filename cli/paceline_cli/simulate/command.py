@@ -212,7 +212,7 @@ def _rows(study: Study, runs: Sequence[tuple[str, int]], out: Path | None) -> tu
 
 @contextmanager
 def _progress(total: int) -> Iterator[tuple[Callable[[StudyRow], None], Callable[[float], None]]]:
-    """What tells of a run that has ended, and of how many are done: a bar on a terminal, else a line for each run."""
+    """Callbacks for an ended run and for the number of runs done: a bar on a terminal, else a line for each run."""
     if not sys.stderr.isatty():
         yield lambda row: typer.echo(_row_line(row), err=True), lambda _: None
         return
