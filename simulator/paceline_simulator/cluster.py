@@ -15,6 +15,7 @@ from itertools import count
 from math import inf
 from random import Random
 
+from paceline_autoscaler.policies.fluid_pool import FIRST_AGE_S
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint, StartStage
@@ -150,12 +151,12 @@ class SimulatedCluster:
         self._released: dict[ScaleTarget, float] = dict.fromkeys(self._plans, 0.0)
 
     def begin(self, counts: Mapping[ScaleTarget, int]) -> None:
-        """Start with so many ready replicas."""
+        """Start with so many ready replicas, as old as FIRST_AGE_S."""
         for target, number in counts.items():
             self.desired[target] = number
             for _ in range(number):
                 replica = self._order(self._plans[target])
-                replica.paid = self._events.now
+                replica.ordered, replica.paid = self._events.now - FIRST_AGE_S, self._events.now
                 self._ready(replica)
 
     def scale(self, counts: Mapping[ScaleTarget, int]) -> None:

@@ -51,6 +51,12 @@ def test_every_request_ends_once_and_a_run_repeats_itself(gateways: int) -> None
     assert sum(result.gpu_s.values()) == pytest.approx(2 * made.events.now)
 
 
+def test_replicas_that_are_there_from_the_start_teach_the_autoscaler_nothing_about_starts() -> None:
+    policy = ProductionPolicy()
+    finished(run_plan(arrivals(6.0, 20.0), policy, replicas=2))
+    assert policy.state.learned.starts == ()
+
+
 def test_leaps_change_no_result_while_replicas_come_and_go() -> None:
     requests, results = arrivals(4.0, 15.0, output=150), []
     for leaps in (True, False):

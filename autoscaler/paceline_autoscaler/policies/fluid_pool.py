@@ -20,6 +20,8 @@ from paceline_autoscaler.policies.fluid_replica import ReplicaModel, RequestMix
 
 STEPS_AHEAD = 1.5
 """Steps before a request's own: half of the one under way, and the one that is planned already."""
+FIRST_AGE_S = 86_400.0
+"""The age of replicas that are ready from the start: an autoscaler must not take them for fast starts."""
 GRACE_S = 1.0
 """A draining replica's streams move after this time, as in the gateway's evacuation."""
 _DEVIATIONS = tuple(NormalDist().inv_cdf((2 * place + 1) / 16) for place in (0, 4, 2, 6, 1, 5, 3, 7))
@@ -116,8 +118,9 @@ class FluidPool:
     # --- replicas
 
     def begin(self, replicas: int) -> None:
+        """Start with so many ready replicas, as old as FIRST_AGE_S."""
         self.desired = replicas
-        self.ready = [self._order(0.0) for _ in range(replicas)]
+        self.ready = [self._order(-FIRST_AGE_S) for _ in range(replicas)]
 
     def scale(self, desired: int, now: float) -> None:
         """Order or release replicas: starting ones go first and at once, then the newest ready ones drain."""
