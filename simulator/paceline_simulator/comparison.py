@@ -14,7 +14,7 @@ from paceline_core.units import brief, counted
 from paceline_simulator.policies import STATIC
 from paceline_simulator.study_rows import StudyRow
 
-TIE = 0.08
+TIE = 0.1
 """The largest error of the simulator's replica time that `python -m benchmarks.simulator stack` found."""
 FEWEST_MISSES = 10
 """So many requests must be allowed to miss a target, else luck decides whether it is kept."""

@@ -18,7 +18,7 @@ def shown(*rows: StudyRow, width: int = 200) -> str:
 def test_a_tie_is_explained_where_costs_are_compared_with_a_static_pool() -> None:
     text = shown(row("slo", 0, 0.99, 2.1), row("static:2", 0, 0.99, 2.0))
     assert "+5%, tie" in text
-    assert "a cost within 8% of static:2's is a tie" in text
+    assert "a cost within 10% of static:2's is a tie" in text
 
 
 def test_without_a_static_pool_that_holds_no_tie_is_mentioned() -> None:
