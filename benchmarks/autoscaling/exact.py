@@ -1,8 +1,8 @@
 """One exact run: a policy on a window with a seed, every request through the production parts.
 
-Engine, bounds and promise are those of `benchmarks.simulator.cells`; a start takes 180 s, 15 % more or less. All
-policies but a static pool begin with the same replicas: those that the first minute's work needs at 70 % of a replica's
-throughput. GPU time counts from order to release within the scored window.
+Engine, bounds and promise are those of `benchmarks.simulator.cells`. A start takes 180 s, 15 % more or less, and our
+policy has seen one before. All policies but a static pool begin with the same replicas: those that the first minute's
+work needs at 70 % of a replica's throughput. GPU time counts from order to release within the scored window.
 """
 
 import time

@@ -68,7 +68,7 @@ def execute(job: Job) -> exact.RunResult:
     gc.freeze()
     window, setting = window_of(job), setting_of(job)
     requests = requests_of(window, job.seed)
-    made = setting.made()
+    made = setting.made(exact.LEAD_S)
     policy = Replayed(made) if isinstance(made, ProductionPolicy) else made
     static = static_replicas(policy)
     replicas = fluid_plan(window, requests).replicas if static is None else static

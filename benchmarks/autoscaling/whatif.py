@@ -18,7 +18,7 @@ from benchmarks.autoscaling.store import CellFile, FluidRow
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
-from paceline_autoscaler.policies.replica_policy import ProductionPolicy
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy, having_started
 from paceline_simulator.policies import SLO, STATIC
 
 AS_IT_IS = "as it is"
@@ -40,7 +40,8 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
     drawn = [(window, requests_of(window, SEED)) for window in cell_of(name).scored]
     plans = [fluid_plan(window, requests, lead_s, times) for window, requests in drawn]
     rows = [_row(variant, each.policy, each, [fluid_run(plan, each) for plan in plans]) for each in _offered(name)]
-    old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S)) for plan in plans]
+    state = having_started({"main": lead_s})
+    old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S, state=state)) for plan in plans]
     rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
     rows.append(_pool(variant, plans))
     ranks = [ranked(plan, oracles(plan, requests, times)) for plan, (_, requests) in zip(plans, drawn, strict=True)]

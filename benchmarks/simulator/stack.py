@@ -115,7 +115,7 @@ def simulated(spec: ResolvedService, duration: str, seed: int, start_s: float) -
     target = ScaleTarget(ObjectKey.parse(spec.key), pool.name)
     plan = PoolPlan(target, engine(EngineConfig.model_validate(config)), start)
     arrivals = {RequestClass.INTERACTIVE: requests}
-    made = ServicePlan(spec, (plan,), arrivals, policy_of("slo"), {pool.name: 1})
+    made = ServicePlan(spec, (plan,), arrivals, policy_of("slo", {pool.name: start_s}), {pool.name: 1})
     targets = {t.metric: t.seconds for t in spec.classes[RequestClass.INTERACTIVE].targets}
     limits = LatencyLimits(targets["ttft"], targets["tpot"], inf)
     result = Simulation(RunPlan((made,), score=(0.0, profile.duration), latency=limits)).run()

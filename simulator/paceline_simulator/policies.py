@@ -4,10 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 from paceline_autoscaler.policies.constant import Constant
-from paceline_autoscaler.policies.replica_policy import Baseline, BaselinePolicy, ProductionPolicy, ReplicaPolicy
+from paceline_autoscaler.policies.replica_policy import (
+    Baseline,
+    BaselinePolicy,
+    ProductionPolicy,
+    ReplicaPolicy,
+    having_started,
+)
 from paceline_autoscaler.policies.token_rate import TokenRate
 from paceline_core.errors import InvalidInput
 from paceline_simulator.baselines.aibrix import Aibrix
@@ -49,8 +56,11 @@ _TARGETS: Mapping[str, Callable[[float], Baseline[Any]]] = {
 }
 
 
-def policy_of(text: str) -> ReplicaPolicy:
-    """A fresh policy, such as `slo`, `static:4`, `keda` or `hpa-queue:8`. Raises InvalidInput."""
+def policy_of(text: str, starts_s: Mapping[str, float] = MappingProxyType({})) -> ReplicaPolicy:
+    """A fresh policy, such as `slo`, `static:4`, `keda` or `hpa-queue:8`. Raises InvalidInput.
+
+    `starts_s`: the seconds of a start by pool, as far as an autoscaler that learns them has seen one.
+    """
     name, colon, number = text.strip().partition(":")
     if name == STATIC:
         return BaselinePolicy(Constant(_replicas(text, number)))
@@ -59,7 +69,7 @@ def policy_of(text: str) -> ReplicaPolicy:
     if colon and name not in _TARGETS:
         raise InvalidInput("policy", f"is {text!r}, but {name} takes no number; write {name}")
     if name == SLO:
-        return ProductionPolicy()
+        return ProductionPolicy(state=having_started(starts_s))
     return BaselinePolicy(_TARGETS[name](_target(text, number)) if colon else BASELINES[name])
 
 

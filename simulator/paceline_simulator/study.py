@@ -1,9 +1,9 @@
 """A study: one service and one trace under several policies, each with several seeds.
 
 A run depends on the study, a policy's name and a seed, on nothing else, so runs can be made in any order and anywhere.
-A seed draws the starts' times and the phases of the trace's copies. Requests are judged by the service's own SLO; those
-that its engine could never take are left out. The first `warmup_s` seconds are neither scored nor paid; a static policy
-begins with its replicas, the others with the pools' minima.
+A seed draws the starts' times and the phases of the trace's copies. Our autoscaler has seen each pool start before.
+Requests are judged by the service's own SLO; those that its engine could never take are left out. The first `warmup_s`
+seconds are neither scored nor paid; a static policy begins with its replicas, the others with the pools' minima.
 """
 
 import json
@@ -109,7 +109,7 @@ class Study:
     def run(self, policy: str, seed: int, progress: Callable[[float], None] = lambda _: None) -> StudyRow:
         """Simulate one run; `progress` is told the share of the replay that has been simulated."""
         requests = self.replay.requests(self.fitting, seed)
-        chosen = policy_of(policy)
+        chosen = policy_of(policy, {pool.target.pool: pool.start.mean_s for pool in self.pools.pools})
         simulation = Simulation(self._plan(chosen, requests, seed))
         events, (_, length) = simulation.events, self.score
         events.every(MOMENT_S, lambda: progress(min(events.now / length, 1.0)))

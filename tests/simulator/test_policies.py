@@ -6,6 +6,7 @@ import pytest
 from tests.autoscaler.factories import goal, view
 from tests.simulator.rivals import seen
 
+from paceline_autoscaler.model.starts import start_s
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy, ProductionPolicy
 from paceline_core.errors import InvalidInput
@@ -18,6 +19,12 @@ def baseline(text: str) -> object:
     policy = policy_of(text)
     assert isinstance(policy, BaselinePolicy)
     return policy.baseline
+
+
+def test_ours_begins_with_the_starts_that_it_has_seen() -> None:
+    policy = policy_of("slo", {"main": 90.0})
+    assert isinstance(policy, ProductionPolicy)
+    assert start_s(goal(), policy.state.learned, "main") == 90.0
 
 
 def test_a_name_is_a_policy_as_its_source_delivers_it_and_a_number_sets_its_target() -> None:

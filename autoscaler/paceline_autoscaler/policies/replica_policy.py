@@ -10,8 +10,16 @@ from typing import Any, Protocol, TypeVar
 
 from paceline_autoscaler.policies.constraints import deal_replicas
 from paceline_autoscaler.policies.decision import decide
-from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Attainment, Decision, Demand, MeasuredLatency, Observation, WorkerLoad
+from paceline_autoscaler.state import Knowledge, LearnedState, StartSample, State
+from paceline_autoscaler.types import (
+    Attainment,
+    Decision,
+    Demand,
+    MeasuredLatency,
+    Observation,
+    StartKind,
+    WorkerLoad,
+)
 
 S = TypeVar("S")
 
@@ -62,6 +70,12 @@ class Baseline(Protocol[S]):
     def decide(self, observation: Observation, own: S) -> tuple[dict[str, int], S]:
         """Replicas wanted by pool, never negative, before bounds and budget; and the state to pass next time."""
         ...
+
+
+def having_started(starts_s: Mapping[str, float]) -> State:
+    """The state of an autoscaler that has seen a replica of each of these pools start, in so many seconds."""
+    starts = tuple(StartSample(pool, StartKind.COLD, seconds) for pool, seconds in starts_s.items())
+    return State(learned=LearnedState(starts=starts))
 
 
 @dataclass(slots=True)
