@@ -118,10 +118,15 @@ async def test_streams_pass_event_by_event_over_tls_and_http2(
 async def test_many_requests_share_one_connection_and_errors_keep_their_form(
     stand: Stand, make_worker: MakeWorker, tmp_path: Path
 ) -> None:
-    stand.work(await make_worker())
+    worker, sent = await make_worker(), asyncio.Event()
+    worker.script = lambda _: Script(until=sent)  # httpx ends a body after it: an answer before that breaks its stream
+    stand.work(worker)
     async with envoy(stand, tmp_path) as client:
         bodies: list[Any] = [CHAT, STREAM] * 10
-        answers = await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for body in bodies))
+        calls = [asyncio.create_task(client.post("/v1/chat/completions", json=body)) for body in bodies]
+        await until(lambda: stand.process.requests.open == len(bodies))
+        sent.set()
+        answers = await asyncio.gather(*calls)
         assert {answer.status_code for answer in answers} == {200}
         assert all(answer.text.endswith("data: [DONE]\n\n") for answer in answers[1::2])
         refused = await client.post("/v1/chat/completions", json=CHAT, headers={"authorization": "Bearer no"})
