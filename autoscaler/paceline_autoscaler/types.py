@@ -203,7 +203,7 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """What a target's metric was in the attainment's window: this quantile of the class's requests took `seconds`."""
+    """A target's metric in the attainment's window: this quantile of the class's requests took `seconds`."""
 
     cls: RequestClass
     metric: str

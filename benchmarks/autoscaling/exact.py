@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
 from benchmarks.autoscaling.settings import MOST
-from benchmarks.simulator.cells import TARGET, engine, service
+from benchmarks.simulator.cells import LEAD_S, TARGET, engine, service
 
 from paceline_autoscaler.policies.replica_policy import ReplicaPolicy
 from paceline_core.registry.enums import Outcome, RequestClass
@@ -24,7 +24,6 @@ from paceline_simulator.results import LatencyLimits, RequestResult, SimulationR
 from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
 from paceline_simulator.traces import TraceRequest
 
-LEAD_S = 180.0
 SPREAD = 0.15
 SCRAPE_LAG_S = 15.0
 HOLDS = 0.99
@@ -38,7 +37,7 @@ _CHECK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What happened to the requests that arrived within BLOCK_S, and the GPU-seconds of that time."""
+    """The requests that arrived within BLOCK_S, how many attained, and the GPU-seconds of that time."""
 
     offered: int
     attained: int

@@ -6,9 +6,9 @@ from functools import lru_cache
 from itertools import product
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
-from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S, SPREAD, first_replicas
+from benchmarks.autoscaling.exact import HOLDS, SCRAPE_LAG_S, SPREAD, first_replicas
 from benchmarks.autoscaling.settings import MOST, Setting
-from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
+from benchmarks.simulator.cells import KV_TOKENS, LEAD_S, LIMITS, STEP_TIME, service
 
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.policies.constant import Constant

@@ -14,6 +14,7 @@ from benchmarks.autoscaling.digest import digest
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, oracles, requests_of
 from benchmarks.autoscaling.replayed import Replayed
 from benchmarks.autoscaling.settings import Setting, default, settings
+from benchmarks.simulator.cells import LEAD_S
 
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy
 from paceline_simulator.policies import STATIC, static_replicas
@@ -68,7 +69,7 @@ def execute(job: Job) -> exact.RunResult:
     gc.freeze()
     window, setting = window_of(job), setting_of(job)
     requests = requests_of(window, job.seed)
-    made = setting.made(exact.LEAD_S)
+    made = setting.made(LEAD_S)
     policy = Replayed(made) if isinstance(made, ProductionPolicy) else made
     static = static_replicas(policy)
     replicas = fluid_plan(window, requests).replicas if static is None else static

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from benchmarks.simulator.cells import TARGET
+
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.replica_policy import (
     Baseline,
@@ -44,7 +46,7 @@ class Setting:
         """A fresh policy with this setting; ours has seen a start of `lead_s`."""
         if self.baseline is not None:
             return BaselinePolicy(self.baseline)
-        return ProductionPolicy(state=having_started({} if lead_s is None else {"main": lead_s}))
+        return ProductionPolicy(state=having_started({} if lead_s is None else {TARGET.pool: lead_s}))
 
 
 def default(policy: str) -> Setting:

@@ -8,12 +8,13 @@ and the static pool in hindsight are the cheapest that hold in the same model. N
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from benchmarks.autoscaling.exact import HOLDS, LEAD_S, SCRAPE_LAG_S
+from benchmarks.autoscaling.exact import HOLDS, SCRAPE_LAG_S
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, ranked, requests_of
 from benchmarks.autoscaling.hindsight import HINDSIGHT, SEED
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest
 from benchmarks.autoscaling.settings import POLICIES, Setting, default, settings
 from benchmarks.autoscaling.store import CellFile, FluidRow
+from benchmarks.simulator.cells import LEAD_S, TARGET
 
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
@@ -40,7 +41,7 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
     drawn = [(window, requests_of(window, SEED)) for window in cell_of(name).scored]
     plans = [fluid_plan(window, requests, lead_s, times) for window, requests in drawn]
     rows = [_row(variant, each.policy, each, [fluid_run(plan, each) for plan in plans]) for each in _offered(name)]
-    state = having_started({"main": lead_s})
+    state = having_started({TARGET.pool: lead_s})
     old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S, state=state)) for plan in plans]
     rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
     rows.append(_pool(variant, plans))

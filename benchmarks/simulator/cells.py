@@ -38,6 +38,8 @@ LIMITS = SchedulerLimits(
     tpot=dict.fromkeys(RequestClass, 0.1),
 )
 TARGET = ScaleTarget(ObjectKey("default", "chat"), "main")
+LEAD_S = 180.0
+"""Seconds of a start."""
 FILES = {
     "conv": "azure2023_conv.csv.gz",
     "code": "azure2023_code.csv.gz",
@@ -99,7 +101,7 @@ def plan(  # noqa: PLR0913 - what names a run
     replicas: int,
     *,
     leaps: bool = True,
-    lead_s: float = 180.0,
+    lead_s: float = LEAD_S,
     seed: int = 0,
     score: tuple[float, float] = (0.0, float("inf")),
 ) -> RunPlan:

@@ -16,7 +16,18 @@ from random import Random
 from typing import Any
 
 from benchmarks.harness import Bar, Measured, Row
-from benchmarks.simulator.cells import KV_TOKENS, LIMITS, PAGE_TOKENS, STEP_TIME, Cell, plan, service, trace
+from benchmarks.simulator.cells import (
+    KV_TOKENS,
+    LEAD_S,
+    LIMITS,
+    PAGE_TOKENS,
+    STEP_TIME,
+    TARGET,
+    Cell,
+    plan,
+    service,
+    trace,
+)
 
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.policies.fluid import run
@@ -29,7 +40,6 @@ from paceline_simulator.simulation import Simulation
 from paceline_simulator.traces import TraceRequest
 from paceline_simulator.workloads import combine, mmpp, resampled
 
-LEAD_S = 180.0
 SPAN_S, WARMUP_S = 2400.0, 600.0
 QUICK_SPAN_S, QUICK_WARMUP_S = 90.0, 30.0
 POLICIES = ("slo", "keda", "slo-recipe", "hpa-queue")
@@ -46,7 +56,7 @@ Score = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run attained and cost in its scored window, and the CPU time that it took."""
+    """Attainment and cost of a run in its scored window, and the CPU time that it took."""
 
     attainment: float
     gpu_hours: float
@@ -97,14 +107,14 @@ def fluid(requests: Sequence[TraceRequest], policy: str, replicas: int, score: S
         start=EPOCH.timestamp(),
     )
     begun = time.process_time()
-    found = run(made, policy_of(policy, {"main": made.lead_s}))
+    found = run(made, policy_of(policy, {TARGET.pool: made.lead_s}))
     return Outcome(found.attainment, found.gpu_s / 3600, time.process_time() - begun)
 
 
 def exactly(requests: Sequence[TraceRequest], policy: str, replicas: int, score: Score) -> Outcome:
     begun = time.process_time()
-    chosen = policy_of(policy, {"main": LEAD_S})
-    found = Simulation(plan(requests, chosen, replicas, lead_s=LEAD_S, score=score)).run()
+    chosen = policy_of(policy, {TARGET.pool: LEAD_S})
+    found = Simulation(plan(requests, chosen, replicas, score=score)).run()
     return Outcome(found.attainment(), sum(found.gpu_s.values()) / 3600, time.process_time() - begun)
 
 

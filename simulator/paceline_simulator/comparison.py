@@ -1,4 +1,4 @@
-"""What a study's rows say: each policy over its seeds, which of them hold the promise, and at what cost.
+"""The rows of a study, compared: each policy over its seeds, which of them hold the promise, and at what cost.
 
 A policy holds the promise if the median of its seeds has each target's share of requests in time. Costs are medians
 too. The scale of comparison is the cheapest static pool that holds. A simulation errs by up to TIE in replica-time, so

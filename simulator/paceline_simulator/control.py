@@ -166,7 +166,7 @@ class SimulatedScaler:
     def observe(
         self, now: float, signals: PastSignals, desired: Mapping[str, int], endpoints: Iterable[Endpoint]
     ) -> Observation:
-        """What the policy sees now: signals of `lag_s` ago, and the replicas of now."""
+        """The policy's view: signals of `lag_s` ago, and the replicas of now."""
         return observe(
             now,
             self.spec,

@@ -192,7 +192,7 @@ class FluidPool:
         return STEPS_AHEAD * self.step_s + (mix.prefill_s / share if share > 0 else 0.0)
 
     def finished(self, now: float) -> Iterator[Ended]:
-        """Those that have had their last token by `now`, the end of the step."""
+        """The parts that have had their last token by `now`, the end of the step."""
         while self.answers and self.answers[0][0] <= self.steps:
             last_step, _, answers = heappop(self.answers)
             at = now - (self.steps - last_step) * self.step_s

@@ -26,7 +26,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class PastSignals:
-    """What a policy will see later of one moment, `lag_s` after it. `attainment_age_s` counts until that moment."""
+    """Signals of one moment, for a policy to see `lag_s` later. `attainment_age_s` counts until that moment."""
 
     demand: Demand
     loads: Mapping[str, WorkerLoad]

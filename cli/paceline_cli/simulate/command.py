@@ -170,7 +170,7 @@ def _check_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pat
 
 
 def _intention(study: Study, trace: Path) -> str:
-    """What is simulated, in a line."""
+    """The study in a line: its trace, and what of it is played and scored."""
     replay, (warm, end) = study.replay, study.score
     crowd = "" if replay.crowd_s is None else f" as a crowd within {replay.crowd_s:g} s"
     copies = "" if replay.times == 1 else f", {replay.times} copies{crowd}"
