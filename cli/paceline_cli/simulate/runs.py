@@ -1,7 +1,9 @@
 """Runs of a study in processes of their own, as many as there are cores. An interrupt ends them all.
 
 A file of its own: no other part of the command knows of processes and signals. The processes ignore SIGINT, which a
-terminal sends to all of them; the parent ends them. Each writes how far its run is into memory that all share.
+terminal sends to all of them; the parent ends them. It looks for a signal between two waits: an exception in the middle
+of `wait` would leave locks held that the pool's own thread needs. Each process writes how far its run is into memory
+that all share.
 """
 
 import os
@@ -11,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
+from threading import Event
 
 from paceline_core.errors import PacelineError
 from paceline_simulator.study import Study
@@ -30,12 +33,15 @@ def simulate_runs(
     context = get_context("spawn")  # a forked process would inherit the terminal's progress bar
     shares = context.Array("d", len(runs), lock=False)
     pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(runs)), context, _share, (shares,))
+    stop = Event()
     try:
         with _handling(signal.SIG_IGN, signal.SIGINT):
             running = {pool.submit(_run, study, run, place) for place, run in enumerate(runs)}
-        with _handling(signal.default_int_handler, signal.SIGINT, signal.SIGTERM):
+        with _handling(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM):
             while running:
                 ended, running = wait(running, _REFRESH_S, FIRST_COMPLETED)
+                if stop.is_set():
+                    raise KeyboardInterrupt
                 for future in ended:
                     done(future.result())
                 moved(sum(shares))
