@@ -91,8 +91,22 @@ class RateWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletedRequests:
+    """Sums over requests that were answered in full, with the token counts of their workers (`wire.ClassDemand`)."""
+
+    requests: float
+    prompt_tokens: float
+    cached_tokens: float
+    output_tokens: float
+    attended_pairs: float
+    kv_reads: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClassSignals:
     """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request.
+
+    `completed`: in the longest window; None if there were none, or workers report no token counts.
 
     `oldest_s`: how long the oldest queued request has waited; `deadline_s`: until the nearest deadline of a queued one.
     """
@@ -106,6 +120,7 @@ class ClassSignals:
     in_flight: int = 0
     oldest_s: float = 0.0
     deadline_s: float | None = None
+    completed: CompletedRequests | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Cumulative counters of gateways become rates, whatever restarts, stalls or goes missing."""
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +105,23 @@ def test_output_per_request_is_of_the_window_once_enough_have_completed() -> Non
     assert interactive(meter, START + 1).output_tokens == 1.0
     meter.on(report(completed=110, output_tokens=600), START + 1)
     assert interactive(meter, START + 2).output_tokens == pytest.approx(50)
+
+
+def test_what_completed_requests_took_is_of_the_longest_window() -> None:
+    meter = DemandMeter()
+    counts = {"completed_prompt_tokens": 1, "cached_tokens": 2, "output_tokens": 3, "attended_pairs": 4, "kv_reads": 5}
+    for second in range(91):
+        more = {name: 10 * second * each for name, each in counts.items()}
+        meter.on(report(arrivals=second, completed=second, **more), START + second)
+    found = interactive(meter, START + 90).completed
+    assert found is not None
+    assert astuple(found) == pytest.approx((60, 600, 1200, 1800, 2400, 3000))
+
+
+def test_without_token_counts_of_workers_nothing_is_known_of_completed_requests() -> None:
+    meter = DemandMeter()
+    now = steady(meter, 3)
+    assert interactive(meter, now).completed is None
 
 
 def test_before_anything_completed_the_output_is_unknown() -> None:

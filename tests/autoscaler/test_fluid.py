@@ -1,7 +1,7 @@
 """Whole fluid runs: queues worked out by hand, what is paid, what policies see, and what holds for every demand."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -16,7 +16,7 @@ from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD
 from paceline_autoscaler.policies.fluid_types import CLASS, DemandBin, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import BaselinePolicy, ProductionPolicy
 from paceline_autoscaler.state import PoolSpeed
-from paceline_autoscaler.types import Observation, SloTarget
+from paceline_autoscaler.types import DEMAND_WINDOWS_S, Observation, SloTarget
 from paceline_core.registry.enums import ReplicaState
 from paceline_core.wire import StepTime
 
@@ -77,6 +77,15 @@ def test_replicas_that_are_there_from_the_start_teach_the_autoscaler_nothing_abo
     policy = ProductionPolicy()
     run(plan_of(5.0, 5.0, replicas=1), policy)
     assert policy.state.learned.starts == ()
+def test_policies_see_what_the_requests_of_the_last_minute_took() -> None:
+    policy = Script({0: 1})
+    cached = replace(demand(5.0), cached_tokens=10_000.0)
+    run(plan_of(replicas=1, **{"bins": [cached] * 10}), policy)
+    completed = policy.seen[90].demand.classes[0].completed
+    assert completed is not None
+    assert completed.requests == pytest.approx(5 * DEMAND_WINDOWS_S[-1], rel=0.02)
+    per_request = [value / completed.requests for value in astuple(completed)]
+    assert per_request == pytest.approx([1.0, 1000.0, 200.0, 1.0, 500_000.0, 1000.5])
 
 
 def test_a_replica_that_starts_in_mid_bin_serves_from_then_on() -> None:

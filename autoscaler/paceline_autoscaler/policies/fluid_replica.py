@@ -27,7 +27,7 @@ _SHORTEST_STEP_S = 1e-6
 class RequestMix:
     """The mean request on a replica of some speed: prompt, uncached and output tokens, and seconds of work.
 
-    `held_tokens`: KV tokens that a sequence holds on average over its steps.
+    `held_tokens`: KV tokens that a sequence holds on average over its steps; `attended_pairs`: see `DemandBin`.
     """
 
     prompt: float
@@ -36,6 +36,7 @@ class RequestMix:
     prefill_s: float
     decode_s: float
     held_tokens: float
+    attended_pairs: float = 0.0
 
 
 NO_REQUEST = RequestMix(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -52,6 +53,7 @@ def mix_of(demand: DemandBin, speed: PoolSpeed) -> RequestMix:
         prefill_s=(step.prefill * uncached + step.context * demand.attended_pairs) / count,
         decode_s=(step.sequence * demand.output_tokens + step.kv * demand.kv_reads) / count,
         held_tokens=demand.kv_reads / demand.output_tokens if demand.output_tokens else 0.0,
+        attended_pairs=demand.attended_pairs / count,
     )
 
 

@@ -7,11 +7,13 @@ latencies are those of ended requests, as scraped every SCRAPE_S. Replicas and g
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, floor
+from dataclasses import dataclass, fields
+from math import ceil, floor, inf
+from operator import attrgetter
 
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
+from paceline_autoscaler.policies.fluid_replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
 from paceline_autoscaler.policies.replica_policy import PastSignals
 from paceline_autoscaler.types import (
@@ -19,6 +21,7 @@ from paceline_autoscaler.types import (
     DEMAND_WINDOWS_S,
     Attainment,
     ClassSignals,
+    CompletedRequests,
     Demand,
     MeasuredLatency,
     Observation,
@@ -59,8 +62,7 @@ class FluidSignals:
         self._ended: deque[Ended] = deque()
         self._scrapes: deque[_Scrape] = deque(maxlen=ceil((ATTAINMENT_WINDOW_S + plan.metrics_lag_s) / SCRAPE_S) + 2)
         self._arrived = [(0.0, 0.0)]
-        self._completed = 0.0
-        self._output = 0.0
+        self._completed: list[tuple[float, CompletedRequests]] = [(-inf, _NONE)]
 
     # --- what happens
 
@@ -72,8 +74,7 @@ class FluidSignals:
     def ended(self, ended: Ended) -> None:
         """A part of the requests that has its last token."""
         requests, mix = ended.answers.part.requests, ended.answers.part.mix
-        self._completed += requests
-        self._output += requests * mix.output
+        self._completed.append((ended.at, _sum(self._completed[-1][1], mix, requests)))
         self._ended.append(ended)
         for place, target in enumerate(self.targets):
             good = requests
@@ -167,7 +168,7 @@ class FluidSignals:
             before = arrived[max(end - window, 0)]
             seconds = min(window, max(now, 1.0))
             flows.append(RateWindow(seconds, newest[0] - before[0], newest[1] - before[1]))
-        queue, inside = self._pool.queue, self._inside()
+        queue, inside, completed = self._pool.queue, self._inside(), self._completed[-1][1]
         queued = max(round(queue.requests - inside), 0)
         oldest_s = queue.oldest_s(now) if queued else 0.0
         share = (queue.requests - inside) / queue.requests if queued else 0.0
@@ -175,15 +176,22 @@ class FluidSignals:
             ClassSignals(
                 name=CLASS,
                 flows=tuple(flows),
-                output_tokens=self._output / self._completed if self._completed >= 1 else None,
+                output_tokens=completed.output_tokens / completed.requests if completed.requests >= 1 else None,
                 queued=queued,
                 queued_tokens=round(queue.tokens() * share) if queued else 0,
                 held=0 if self._pool.ready else queued,
                 in_flight=round(self._computing() + inside + sum(one.running for one in self._pool.draining)),
                 oldest_s=oldest_s,
                 deadline_s=self._plan.hold_s - oldest_s if queued else None,
+                completed=self._completed_since(now - DEMAND_WINDOWS_S[-1]),
             ),
         )
+
+    def _completed_since(self, start: float) -> CompletedRequests | None:
+        """What was completed after `start`, if anything was."""
+        before = self._completed[bisect_right(self._completed, start, key=lambda each: each[0]) - 1][1]
+        found = [last - first for last, first in zip(_sums(self._completed[-1][1]), _sums(before), strict=True)]
+        return CompletedRequests(*found) if found[0] > 0 else None
 
     def _computing(self) -> float:
         """Requests whose prompts or answers ready replicas compute."""
@@ -215,6 +223,22 @@ class FluidSignals:
             )
             for place, one in enumerate(pool.ready)
         }
+
+
+_sums = attrgetter(*(column.name for column in fields(CompletedRequests)))
+_NONE = CompletedRequests(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _sum(done: CompletedRequests, mix: RequestMix, requests: float) -> CompletedRequests:
+    """With so many more requests of this mix."""
+    return CompletedRequests(
+        requests=done.requests + requests,
+        prompt_tokens=done.prompt_tokens + requests * mix.prompt,
+        cached_tokens=done.cached_tokens + requests * (mix.prompt - mix.uncached),
+        output_tokens=done.output_tokens + requests * mix.output,
+        attended_pairs=done.attended_pairs + requests * mix.attended_pairs,
+        kv_reads=done.kv_reads + requests * mix.output * mix.held_tokens,
+    )
 
 
 def _part(total: float, place: int, count: int) -> int:

@@ -16,9 +16,19 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import floor
+from operator import attrgetter
+from typing import NamedTuple
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
-from paceline_autoscaler.types import DEMAND_WINDOWS_S, ClassSignals, Demand, Now, RateWindow, WorkerLoad
+from paceline_autoscaler.types import (
+    DEMAND_WINDOWS_S,
+    ClassSignals,
+    CompletedRequests,
+    Demand,
+    Now,
+    RateWindow,
+    WorkerLoad,
+)
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.kube import ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
@@ -35,9 +45,24 @@ _log = get_logger(__name__)
 
 Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 OnLoad = Callable[[str, str, LoadReport], None]
-Counts = tuple[float, float, float, float]
 Kind = tuple[str, RequestClass]
-_ZERO: Counts = (0.0, 0.0, 0.0, 0.0)
+
+
+class _Counts(NamedTuple):
+    """The cumulative fields of `ClassDemand`, summed or of a span."""
+
+    arrivals: float = 0.0
+    prompt_tokens: float = 0.0
+    completed: float = 0.0
+    completed_prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    output_tokens: float = 0.0
+    attended_pairs: float = 0.0
+    kv_reads: float = 0.0
+
+
+_counts = attrgetter(*_Counts._fields)
+_ZERO = _Counts()
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -123,7 +148,7 @@ class GatewayDemand:
 class _Gateway:
     at: float
     started: str
-    totals: Mapping[Kind, Counts]
+    totals: Mapping[Kind, _Counts]
     rows: Mapping[Kind, tuple[ClassDemand, ...]]
 
 
@@ -132,7 +157,7 @@ class DemandMeter:
     """Demand for each service and class over all gateways, from the lines that their streams have brought."""
 
     _gateways: dict[str, _Gateway] = field(default_factory=dict)
-    _bins: dict[Kind, dict[int, Counts]] = field(default_factory=dict)
+    _bins: dict[Kind, dict[int, _Counts]] = field(default_factory=dict)
     _since: float | None = None
 
     def on(self, report: DemandReport, now: float) -> None:
@@ -143,10 +168,7 @@ class DemandMeter:
             for row in service.classes:
                 kind = (service.service, row.name)
                 rows[kind] = (*rows.get(kind, ()), row)
-        totals = {
-            kind: _add(*((row.arrivals, row.prompt_tokens, row.output_tokens, row.completed) for row in found))
-            for kind, found in rows.items()
-        }
+        totals = {kind: _add(*map(_counts, found)) for kind, found in rows.items()}
         before = self._gateways.get(report.gateway)
         if before is not None:
             base = before.totals if before.started == report.started else {}
@@ -169,26 +191,27 @@ class DemandMeter:
         flows = []
         for window in DEMAND_WINDOWS_S:
             bins, end = self._bins.get(kind, {}), floor(now)
-            arrivals, prompt_tokens, output, completed = _add(
-                *(bins[index] for index in range(end - window, end) if index in bins)
-            )
-            flows.append(RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens))
-        if completed < _ENOUGH_COMPLETED:
-            *_, output, completed = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
+            counts = _add(*(bins[index] for index in range(end - window, end) if index in bins))
+            seconds = min(window, max(now - (self._since or now), 1.0))
+            flows.append(RateWindow(seconds, counts.arrivals, counts.prompt_tokens))
+        lengths = counts
+        if counts.completed < _ENOUGH_COMPLETED:
+            lengths = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
         deadlines = [row.nearest_deadline_s for row in rows if row.nearest_deadline_s is not None]
         return ClassSignals(
             name=kind[1],
             flows=tuple(flows),
-            output_tokens=output / completed if completed >= 1 else None,
+            output_tokens=lengths.output_tokens / lengths.completed if lengths.completed >= 1 else None,
             queued=sum(row.queued for row in rows),
             queued_tokens=sum(row.queued_prompt_tokens for row in rows),
             held=sum(row.held for row in rows),
             in_flight=sum(row.in_flight for row in rows),
             oldest_s=max((row.oldest_wait_s for row in rows), default=0.0),
             deadline_s=min(deadlines, default=None),
+            completed=_completed(counts),
         )
 
-    def _spread(self, kind: Kind, start: float, end: float, counts: Counts) -> None:
+    def _spread(self, kind: Kind, start: float, end: float, counts: _Counts) -> None:
         if counts == _ZERO:
             return
         start = max(min(start, end - 0.001), end - DEMAND_WINDOWS_S[-1])
@@ -208,14 +231,26 @@ class DemandMeter:
             del self._gateways[name]
 
 
-def _scale(counts: Counts, factor: float) -> Counts:
-    a, b, c, d = counts
-    return (a * factor, b * factor, c * factor, d * factor)
+def _completed(counts: _Counts) -> CompletedRequests | None:
+    """The requests of a window, None without token counts of their prompts."""
+    if counts.completed_prompt_tokens <= 0:
+        return None
+    return CompletedRequests(
+        requests=counts.completed,
+        prompt_tokens=counts.completed_prompt_tokens,
+        cached_tokens=counts.cached_tokens,
+        output_tokens=counts.output_tokens,
+        attended_pairs=counts.attended_pairs,
+        kv_reads=counts.kv_reads,
+    )
 
 
-def _add(*many: Counts) -> Counts:
-    a, b, c, d = (sum(column) for column in zip(*many, strict=True)) if many else _ZERO
-    return (a, b, c, d)
+def _scale(counts: _Counts, factor: float) -> _Counts:
+    return _Counts(*[count * factor for count in counts])
+
+
+def _add(*many: Iterable[float]) -> _Counts:
+    return _Counts(*[sum(column) for column in zip(*many, strict=True)]) if many else _ZERO
 
 
 class WorkerLoads:

@@ -174,6 +174,10 @@ class ClassDemand(WireModel):
     """One class of one service, for one tenant; the rows of a class add up to it.
 
     `tenant` is `_other` for those beyond a gateway's cap and for requests that moved to another service, empty for all.
+    `completed` requests were answered in full, with `output_tokens`. Where workers count tokens, their prompts had
+    `completed_prompt_tokens`, of which `cached_tokens` needed no computation. `attended_pairs`: pairs of tokens that
+    prefill attended to, u·(p - u/2) for a prompt of p tokens of which u were computed. `kv_reads`: KV tokens that
+    decode steps read, o·(p + o/2) for o output tokens.
     """
 
     name: RequestClass
@@ -182,6 +186,10 @@ class ClassDemand(WireModel):
     prompt_tokens: int = 0
     output_tokens: int = 0
     completed: int = 0
+    completed_prompt_tokens: int = 0
+    cached_tokens: int = 0
+    attended_pairs: int = 0
+    kv_reads: int = 0
     queued: int = 0
     queued_prompt_tokens: int = 0
     oldest_wait_s: float = 0.0

@@ -16,7 +16,7 @@ from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.request.attempts import RetryBudget
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.request.slo import Verdicts
-from paceline_gateway.request.types import RequestRecord, RequestTerms
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
@@ -34,15 +34,19 @@ TENANTS = 32
 
 @dataclass(slots=True)
 class RequestCounters:
-    """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates.
+    """One class's cumulative counts. `open` is the current number.
 
-    `open` is the current number.
+    `prompt_tokens` of arrivals are estimates. `completed` requests were answered in full: see `ClassDemand`.
     """
 
     arrivals: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     completed: int = 0
+    completed_prompt_tokens: int = 0
+    cached_tokens: int = 0
+    attended_pairs: int = 0
+    kv_reads: int = 0
     good: int = 0
     bad: int = 0
     open: int = 0
@@ -53,15 +57,22 @@ class RequestCounters:
         self.prompt_tokens += prompt_tokens
         self.open += more
 
-    def ended(self, good: bool | None, output: int) -> None:
-        """A request ended; `good`: whether it kept its promises, None if not judged; `output` of a complete answer."""
+    def ended(self, good: bool | None, usage: TokenUsage | None) -> None:
+        """A request ended; `good`: whether it kept its promises, None if not judged; `usage` of a complete answer."""
         self.open -= 1
         if good is not None:
             self.good += good
             self.bad += not good
-        if output:
-            self.completed += 1
-            self.output_tokens += output
+        if usage is None or not usage.output:
+            return
+        self.completed += 1
+        self.output_tokens += usage.output
+        if prompt := usage.prompt:
+            computed = prompt - usage.cached
+            self.completed_prompt_tokens += prompt
+            self.cached_tokens += usage.cached
+            self.attended_pairs += computed * (2 * prompt - computed) // 2
+            self.kv_reads += usage.output * (2 * prompt + usage.output) // 2
 
 
 class Placement(NamedTuple):
@@ -211,12 +222,12 @@ class ServiceState:
         self, record: RequestRecord, verdicts: Verdicts, name: RequestClass, prompt: PromptSize, choices: int = 1
     ) -> None:
         good = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
-        output = record.meter.output if record.outcome is _OK else 0
-        self.tallies[name].ended(good, output)
-        self.tally(name, record.tenant).ended(good, output)
-        if record.outcome is _OK:
-            self.estimates.prompts.learn(prompt, record.meter.prompt, record.tenant)
-            if output:  # an answer without any, like an embedding, says nothing about the length of answers
+        usage = record.meter if record.outcome is _OK else None
+        self.tallies[name].ended(good, usage)
+        self.tally(name, record.tenant).ended(good, usage)
+        if usage is not None:
+            self.estimates.prompts.learn(prompt, usage.prompt, record.tenant)
+            if output := usage.output:  # an answer without any, like an embedding, says nothing about answers' length
                 self.estimates.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
