@@ -6,7 +6,7 @@ ConfigMaps and ledgers store the field names of `State`, `Knowledge` and their p
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline_autoscaler.types import PolicyName, StartKind
+from paceline_autoscaler.types import CompletedRequests, PolicyName, StartKind
 from paceline_core.wire import StepTime
 
 
@@ -55,7 +55,7 @@ class LearnedState:
     `starts`: the last starts, oldest first; `drains_s`: durations of the last drains. `starting`, `draining` and
     `silent` (ready, but without a load report): replicas in that state, since when. `started`: replicas that have been
     ready, so that a restart does not count as a long start. `awaited`: pools of orders without a replica, since when.
-    `at`: time of the last update.
+    `completed`: requests that were answered, of about the last LENGTHS_S. `at`: time of the last update.
     """
 
     starts: tuple[StartSample, ...] = ()
@@ -69,6 +69,7 @@ class LearnedState:
     silent: tuple[tuple[str, float], ...] = ()
     idle_since: float | None = None
     output_tokens: float | None = None
+    completed: CompletedRequests | None = None
     speeds: tuple[PoolSpeed, ...] = ()
     at: float = 0.0
 

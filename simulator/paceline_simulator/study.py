@@ -11,15 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from math import fsum
+from math import fsum, inf
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, price
+from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
+from paceline_autoscaler.policies.fluid_types import DemandBin
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
 from paceline_autoscaler.state import PoolSpeed
+from paceline_autoscaler.types import CompletedRequests
 from paceline_core import __version__
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedClass, Target
 from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_simulator.bins import demand_bins
 from paceline_simulator.policies import policy_of, static_replicas
 from paceline_simulator.replay import Replay
 from paceline_simulator.results import SimulationResult
@@ -173,10 +177,12 @@ class Study:
         return offered, work
 
     def _token_cost(self, requests: Sequence[TraceRequest]) -> TokenCost:
-        """The autoscaler's cost of a token on the first pool, for the requests' mean lengths."""
+        """The autoscaler's cost of a token on the first pool, for lengths as the requests have, none of them cached."""
         pool, service = self.pools.pools[0], self.pools.service
         engine, limits = pool.engine, pool.engine.limits
         speed = PoolSpeed(pool.target.pool, engine.model, limits.max_seqs, engine.pages * limits.page_tokens)
-        lengths = [[request.prompt_tokens for request in requests], [request.output_tokens for request in requests]]
-        mix = TokenMix(*(sum(tokens) / len(tokens) for tokens in lengths))
-        return price(speed, mix, self._class.tpot_s or None, service.engine.step_tokens, "both")
+        total = sum(demand_bins(requests, MOMENT_S, hit_share=0.0), DemandBin())
+        count, prompt, output = total.arrivals, total.prompt_tokens, total.output_tokens
+        factors = LengthFactors.of(CompletedRequests(count, prompt, 0.0, output, total.attended_pairs, total.kv_reads))
+        replica = ReplicaModel(speed, service.engine.step_tokens, self._class.tpot_s or inf)
+        return price(replica, TokenMix(prompt / count, output / count), factors, "both")

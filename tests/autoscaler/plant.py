@@ -8,9 +8,11 @@ of a tenth of a second, decisions are taken once a second, exactly as in the loo
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 
 from paceline_autoscaler.model.capacity import TokenMix, price
+from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_autoscaler.state import Knowledge, PoolSpeed, State
@@ -85,7 +87,8 @@ class Plant:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed) if self.seed is not None else None
-        unit = price(SPEED, TokenMix(PROMPT, OUTPUT), None, self.goal.step_tokens, "both")
+        replica = ReplicaModel(SPEED, self.goal.step_tokens, inf)
+        unit = price(replica, TokenMix(PROMPT, OUTPUT), LengthFactors(), "both")
         self.prefill_s = unit.prompt * PROMPT * self.slowness
         self.work_s = unit.of(1, PROMPT, OUTPUT) * self.slowness
         for _ in range(self.desired):

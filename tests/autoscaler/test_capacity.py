@@ -1,4 +1,7 @@
-"""What one replica can do, checked against step times worked out by hand."""
+"""What requests cost on a replica, checked against step times worked out by hand."""
+
+from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -9,13 +12,13 @@ from paceline_autoscaler.model.capacity import (
     OUTPUT_PRIOR,
     TokenCost,
     TokenMix,
-    feasible_batch,
     mix_of,
     price,
     speed_of,
     usable,
     work_rate,
 )
+from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.state import Knowledge, PoolSpeed
 from paceline_autoscaler.types import ClassSignals, RateWindow
 from paceline_core.registry.enums import RequestClass
@@ -25,36 +28,65 @@ H100 = StepTime(base=6e-3, prefill=36e-6, sequence=4e-6, kv=4e-8)
 SPEED = PoolSpeed("main", H100, slots=64, kv_tokens=400_000)
 
 
-def test_a_prefill_bound_request_costs_its_prompt_and_little_else() -> None:
-    unit = price(SPEED, TokenMix(4096, 32), None, 2048, "both")
-    assert unit.prompt * 4096 == pytest.approx(4096 * 36e-6 + 2 * 6e-3)
-    assert unit.output == pytest.approx(6e-3 / 64 + 4e-6 + 4e-8 * 4112)
-    assert unit.of(10, 40_960, 32) == pytest.approx(10 * (4096 * unit.prompt + 32 * unit.output))
+REPLICA = ReplicaModel(SPEED, step_tokens=2048, tpot_s=inf)
+ALIKE = LengthFactors()
 
 
-def test_attention_over_the_prompt_is_counted_at_half_its_length() -> None:
+def test_a_prefill_bound_request_costs_its_tokens_and_its_part_of_each_step() -> None:
+    unit = price(REPLICA, TokenMix(4096, 32), ALIKE, "both")
+    steps = (4096 + 32) / 2048
+    work = 4096 * 36e-6 + 32 * (4e-6 + 4e-8 * 4112)
+    assert unit.of(1, 4096, 32) == pytest.approx(work + steps * 6e-3)
+    assert unit.of(10, 40_960, 32) == pytest.approx(10 * unit.of(1, 4096, 32))
+    assert unit.prompt * 4096 / unit.of(1, 4096, 32) == pytest.approx(4096 * 36e-6 / work)
+
+
+def test_a_decode_bound_request_pays_steps_with_those_that_fit_beside_it() -> None:
+    short = TokenMix(100, 100)
+    work = 100 * 36e-6 + 100 * (4e-6 + 4e-8 * 150)
+    assert price(REPLICA, short, ALIKE, "both").of(1, 100, 100) == pytest.approx(work + 100 / 64 * 6e-3)
+    tight = replace(REPLICA, tpot_s=6e-3 + 0.1 * work)
+    assert price(tight, short, ALIKE, "both").of(1, 100, 100) == pytest.approx(work + 6e-3 / 0.1)
+
+
+def test_an_slo_that_no_step_keeps_is_served_one_by_one() -> None:
+    work = 100 * 36e-6 + 100 * (4e-6 + 4e-8 * 150)
+    for replica in (replace(REPLICA, tpot_s=1e-3), replace(REPLICA, speed=replace(SPEED, kv_tokens=10))):
+        assert price(replica, TokenMix(100, 100), ALIKE, "both").of(1, 100, 100) == pytest.approx(work + 100 * 6e-3)
+
+
+def test_what_is_cached_costs_no_computation_and_what_differs_in_length_costs_more() -> None:
     step = H100.model_copy(update={"context": 1e-9})
-    unit = price(PoolSpeed("main", step, 64, 400_000), TokenMix(4096, 32), None, 2048, "both")
-    assert unit.prompt == pytest.approx(36e-6 + 6e-3 / 2048 + 1e-9 * 2048)
-
-
-def test_the_batch_is_bound_by_slots_pages_and_the_tpot_slo() -> None:
-    assert feasible_batch(SPEED, TokenMix(100, 100), None) == 64
-    assert feasible_batch(SPEED, TokenMix(20_000, 100), None) == int(400_000 / 20_050)
-    each = 4e-6 + 4e-8 * 150
-    assert feasible_batch(SPEED, TokenMix(100, 100), 6e-3 + 10.5 * each) == 10
-
-
-def test_an_slo_that_nobody_can_keep_is_served_one_by_one() -> None:
-    assert feasible_batch(SPEED, TokenMix(100, 100), 1e-3) == 1
-    assert feasible_batch(SPEED, TokenMix(10**9, 100), None) == 1
+    replica = replace(REPLICA, speed=replace(SPEED, step_time=step))
+    cached = price(replica, TokenMix(4096, 32), LengthFactors(cached=0.75), "both")
+    work = 1024 * 36e-6 + 1e-9 * 1024 * (4096 - 512) + 32 * (4e-6 + 4e-8 * 4112)
+    assert cached.of(1, 4096, 32) == pytest.approx(work + (1024 + 32) / 2048 * 6e-3)
+    uneven = price(replica, TokenMix(4096, 32), LengthFactors(pairs=3.0, kv_reads=2.0), "both")
+    work = 4096 * 36e-6 + 3e-9 * 4096**2 / 2 + 32 * (4e-6 + 2 * 4e-8 * 4112)
+    assert uneven.of(1, 4096, 32) == pytest.approx(work + (4096 + 32) / 2048 * 6e-3)
 
 
 def test_each_half_of_a_split_service_pays_for_its_half() -> None:
     mix = TokenMix(1000, 200)
-    whole = price(SPEED, mix, None, 2048, "both")
-    assert price(SPEED, mix, None, 2048, "prefill") == TokenCost(whole.prompt, 0.0)
-    assert price(SPEED, mix, None, 2048, "decode") == TokenCost(0.0, whole.output)
+    prefill, decode = price(REPLICA, mix, ALIKE, "prefill"), price(REPLICA, mix, ALIKE, "decode")
+    assert (prefill.output, decode.prompt) == (0.0, 0.0)
+    assert prefill.prompt * 1000 == pytest.approx(1000 * 36e-6 + 1000 / 2048 * 6e-3)
+    assert decode.output * 200 == pytest.approx(200 * (4e-6 + 4e-8 * 1100) + 200 / 64 * 6e-3)
+
+
+def test_where_tokens_take_no_time_of_their_own_a_request_pays_its_steps() -> None:
+    fixed = replace(REPLICA, speed=replace(SPEED, step_time=StepTime(base=0.02, prefill=0.0)))
+    assert price(fixed, TokenMix(100, 10), ALIKE, "both").of(1, 100, 10) == pytest.approx(0.02 * 10 / 64)
+
+
+@given(prompt=st.floats(0, 1e6), output=st.floats(0, 1e5), cached=st.floats(0, 1), factor=st.floats(1, 20))
+def test_a_cost_is_positive_and_never_less_with_less_in_the_cache(
+    prompt: float, output: float, cached: float, factor: float
+) -> None:
+    mix = TokenMix(prompt, output)
+    some, none = (LengthFactors(share, factor, factor) for share in (cached, 0.0))
+    costs = [price(REPLICA, mix, factors, "both").of(1, max(prompt, 1), max(output, 1)) for factors in (some, none)]
+    assert 0 < costs[0] <= costs[1] * (1 + 1e-9)
 
 
 STAFFING = Knowledge().staffing

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.autoscaler.factories import NOW, decide, demand, goal, load, observation, pool, seasoned, view
 
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandPeak
 from paceline_autoscaler.model.history import drain_s, learn, merge_states, worth_storing
 from paceline_autoscaler.output.scale_writer import STATE_LIMIT, state_json
 from paceline_autoscaler.state import BlockedPool, KnownNode, LearnedState, StartSample, State
-from paceline_autoscaler.types import PoolStatus, Replica, StartKind
+from paceline_autoscaler.types import CompletedRequests, PoolStatus, Replica, StartKind
 from paceline_core.registry.enums import ReplicaState
 from paceline_core.wire import StepTime
 
@@ -24,6 +25,21 @@ def test_a_drain_takes_until_the_replica_is_gone() -> None:
     assert known.drains_s == (9.0,)
     assert drain_s(goal(), known) == 9.0
     assert drain_s(goal(), LearnedState(drains_s=(300.0,))) == 30.0
+
+
+def test_the_lengths_of_completed_requests_are_learned_and_old_ones_fade() -> None:
+    short, long = (CompletedRequests(60, 60 * size, 0, 60, 60 * size**2 / 2, 60 * size) for size in (100.0, 1000.0))
+    known, means = LearnedState(), []
+    for second in range(0, 2400, 5):
+        seen = observation(now=NOW + second, demand=demand(1.0, completed=short if second < 1200 else long))
+        known = learn(seen, State(learned=known)).learned
+        assert known.completed is not None
+        means.append(known.completed.prompt_tokens / known.completed.requests)
+    assert means[239] == pytest.approx(100)
+    assert 600 < means[240 + 60] < 750  # a mean age has passed
+    assert means[-1] > 970
+    silent = observation(now=NOW + 2400, demand=demand(0.0))
+    assert learn(silent, State(learned=known)).learned.completed == known.completed
 
 
 def test_the_largest_state_fits_its_config_map() -> None:

@@ -1,10 +1,8 @@
-"""How much one replica can do, from its step-time model. Pure.
+"""What clients' requests cost on a replica. Pure.
 
-A request costs replica-seconds: its prompt tokens at the prefill price (including a share of each step's base, with at
-most `step_tokens` in a step), and its output tokens at the price of one token in a step of the largest batch that keeps
-the TPOT target and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean length
-(the context term grows with the square), and a prefill-bound replica decodes in smaller batches than assumed; all three
-are within what utilisation leaves free, and attainment corrects the rest.
+A request takes the seconds of a replica that serves as many of its kind as it sustains (`replica`): its own work, and
+its part of what each step costs besides. A prompt token costs its share of prefill's part, an output token its share of
+decoding's.
 """
 
 from collections.abc import Iterable
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, sqrt
 
+from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel, mean_request
 from paceline_autoscaler.state import PoolSpeed, Staffing
 from paceline_autoscaler.types import ClassSignals, Role, WorkerLoad
 
@@ -60,28 +59,16 @@ def output_of(cls: ClassSignals, learned: float | None) -> float:
     return OUTPUT_PRIOR if known is None else known
 
 
-def price(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None, step_tokens: int, role: Role) -> TokenCost:
+def price(replica: ReplicaModel, mix: TokenMix, factors: LengthFactors, role: Role) -> TokenCost:
     """The costs of tokens on such a replica; work that the role does not do is free."""
-    step = speed.step_time
-    prompt = step.prefill + step.base / step_tokens + step.context * mix.prompt_tokens / 2
-    batch = feasible_batch(speed, mix, tpot_s)
-    output = step.seconds(prefill_tokens=0, sequences=batch, kv_tokens=round(batch * held_tokens(mix))) / batch
-    return TokenCost(0.0 if role == "decode" else max(prompt, 0.0), 0.0 if role == "prefill" else max(output, 0.0))
-
-
-def feasible_batch(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None) -> int:
-    """Most sequences that decode together within the TPOT target, the slots and the KV pages; at least one."""
-    fitting = min(speed.slots, int(speed.kv_tokens / max(held_tokens(mix), 1.0)))
-    step = speed.step_time
-    each = step.sequence + step.kv * held_tokens(mix)
-    if tpot_s is not None and each > 0:
-        fitting = min(fitting, int((tpot_s - step.base) / each))
-    return max(fitting, 1)
-
-
-def held_tokens(mix: TokenMix) -> float:
-    """KV tokens that a running request holds on average: its prompt and half of its output."""
-    return mix.prompt_tokens + mix.output_tokens / 2
+    step = replica.speed.step_time
+    prompt, output = max(mix.prompt_tokens, 1.0), max(mix.output_tokens, 1.0)
+    request = mean_request(prompt, output, factors, step, role)
+    busy = replica.request_s(request)
+    if request.work_s <= 0:  # a step costs the same whatever is in it
+        return TokenCost(busy / prompt, 0.0) if role == "prefill" else TokenCost(0.0, busy / output)
+    part = busy / request.work_s
+    return TokenCost(part * request.prefill_s / prompt, part * request.decode_s / output)
 
 
 def usable(replicas: int, staffing: Staffing) -> float:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from math import fsum
+from math import fsum, inf
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
 from paceline_autoscaler.model.forecast import demand_forecast
 from paceline_autoscaler.model.history import drain_s
+from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.state import Knowledge, LearnedState, Staffing
 from paceline_autoscaler.types import (
@@ -291,8 +292,12 @@ def _prices(
     spec: ScalingSpec, pools: list[PoolSpec], state: LearnedState, mix: TokenMix, role: Role
 ) -> dict[str, TokenCost]:
     """The prices by pool; a pool without a measured speed is assumed to equal one that has it."""
-    tpot = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=None)
-    found = {speed.pool: price(speed, mix, tpot, spec.step_tokens, role) for speed in state.speeds}
+    tpots = (target.seconds for target in spec.targets if target.metric == "tpot" and role != "prefill")
+    tpot_s = min(tpots, default=inf)
+    factors = LengthFactors() if state.completed is None else LengthFactors.of(state.completed)
+    found = {
+        speed.pool: price(ReplicaModel(speed, spec.step_tokens, tpot_s), mix, factors, role) for speed in state.speeds
+    }
     default = next((found[pool.name] for pool in pools if pool.name in found), TokenCost(0.0, 0.0))
     return {pool.name: found.get(pool.name, default) for pool in pools}
 

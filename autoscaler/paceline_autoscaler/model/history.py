@@ -5,8 +5,8 @@ unreachable API server) conclusions that need continuous data are discarded.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
-from math import fsum
+from dataclasses import astuple, replace
+from math import exp, fsum
 
 from paceline_autoscaler.model.capacity import speed_of
 from paceline_autoscaler.model.starts import (
@@ -18,11 +18,20 @@ from paceline_autoscaler.model.starts import (
     upper_quartile,
 )
 from paceline_autoscaler.state import LearnedState, PoolSpeed, State
-from paceline_autoscaler.types import ClassSignals, Observation, Replica, ScalingSpec
+from paceline_autoscaler.types import (
+    DEMAND_WINDOWS_S,
+    ClassSignals,
+    CompletedRequests,
+    Observation,
+    Replica,
+    ScalingSpec,
+)
 from paceline_core.registry.enums import ReplicaState
 
 DRAIN_PRIOR_S = 30.0
 MAX_GAP_S = 15.0
+LENGTHS_S = 300.0
+"""How long the lengths of a completed request count, on average."""
 _SPEED_NEWS = 0.05
 _TYPICAL_PROMPT = 1024
 
@@ -47,6 +56,7 @@ def _learned(observation: Observation, state: LearnedState) -> LearnedState:
         at=observation.now,
         idle_since=_idle_since(observation, state),
         output_tokens=_output_tokens(observation.demand.classes, state.output_tokens),
+        completed=_completed(observation, state),
         speeds=tuple(speed for speed in speeds if speed is not None),
     )
 
@@ -79,6 +89,7 @@ def _merged(stored: LearnedState, recent: LearnedState) -> LearnedState:
         draining=_earlier(stored.draining, recent.draining),
         silent=_earlier(stored.silent, recent.silent),
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
+        completed=stored.completed if recent.completed is None else recent.completed,
         speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
     )
 
@@ -163,3 +174,19 @@ def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> floa
     if not samples:
         return known
     return fsum(tokens * weight for tokens, weight in samples) / fsum(weight for _, weight in samples)
+
+
+def _completed(observation: Observation, state: LearnedState) -> CompletedRequests | None:
+    """With what was completed since the last update; older requests count ever less."""
+    passed_s = min(observation.now - state.at, DEMAND_WINDOWS_S[-1])
+    found = [cls.completed for cls in observation.demand.classes if cls.completed is not None]
+    if not found or passed_s <= 0:
+        return state.completed
+    kept, new = exp(-passed_s / LENGTHS_S), passed_s / DEMAND_WINDOWS_S[-1]
+    known = [(state.completed, kept)] if state.completed is not None else []
+    return _weighted([*known, *((one, new) for one in found)])
+
+
+def _weighted(parts: Iterable[tuple[CompletedRequests, float]]) -> CompletedRequests:
+    rows = [[weight * value for value in astuple(completed)] for completed, weight in parts]
+    return CompletedRequests(*(fsum(column) for column in zip(*rows, strict=True)))

@@ -14,7 +14,7 @@ from math import floor, inf
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import Part
-from paceline_autoscaler.policies.fluid_replica import NO_REQUEST, ReplicaModel, mix_of
+from paceline_autoscaler.model.replica import NO_REQUEST, ReplicaModel
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals
 from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
@@ -35,10 +35,10 @@ class _FluidRun:
         self._policy = policy
         self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
         self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread)
-        self._mixes = [mix_of(demand, plan.speed) if demand.arrivals else None for demand in plan.bins]
+        self._mixes = [demand.mix(plan.speed.step_time) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
         total = sum(plan.bins, DemandBin())
-        mean = mix_of(total, plan.speed) if total.arrivals else NO_REQUEST
+        mean = total.mix(plan.speed.step_time) if total.arrivals else NO_REQUEST
         self._latencies = Latencies(plan.speed.step_time, plan.lengths, mean)
         self._signals = FluidSignals(plan, self._pool, self._latencies)
         self._timeline: list[FluidMoment] = []
@@ -87,7 +87,7 @@ class _FluidRun:
         pool, plan = self._pool, self._plan
         first, last = self._bin(now), self._bin(now + MOMENT_S)
         demand = sum(plan.bins[first : max(last, first + 1)], DemandBin())
-        mix = mix_of(demand, plan.speed) if demand.arrivals else self._mix
+        mix = demand.mix(plan.speed.step_time) if demand.arrivals else self._mix
         return FluidMoment(
             at=now,
             demand=demand.arrivals / max(MOMENT_S, plan.bin_s),

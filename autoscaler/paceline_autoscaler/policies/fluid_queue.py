@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline_autoscaler.policies.fluid_replica import RequestMix
+from paceline_autoscaler.model.replica import RequestMix
 
 _NONE = 1e-9
 """Fewer requests than this are none: the rest of a division."""

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
-from paceline_autoscaler.policies.fluid_replica import RequestMix
+from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
 from paceline_autoscaler.policies.replica_policy import PastSignals
 from paceline_autoscaler.types import (

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import Decision, ScalingSpec, SloTarget
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
 
 CLASS = RequestClass.INTERACTIVE
 """The class of all requests of a plan."""
@@ -43,6 +45,19 @@ class DemandBin:
             self.cached_tokens + other.cached_tokens,
             self.attended_pairs + other.attended_pairs,
             self.kv_reads + other.kv_reads,
+        )
+
+    def mix(self, step: StepTime) -> RequestMix:
+        """The mean request, if there are some."""
+        count, uncached = self.arrivals, self.prompt_tokens - self.cached_tokens
+        return RequestMix(
+            prompt=self.prompt_tokens / count,
+            uncached=uncached / count,
+            output=self.output_tokens / count,
+            prefill_s=(step.prefill * uncached + step.context * self.attended_pairs) / count,
+            decode_s=(step.sequence * self.output_tokens + step.kv * self.kv_reads) / count,
+            held_tokens=self.kv_reads / self.output_tokens if self.output_tokens else 0.0,
+            attended_pairs=self.attended_pairs / count,
         )
 
 
