@@ -43,7 +43,6 @@ class RequestMix:
     held_tokens: float
     attended_pairs: float = 0.0
 
-
     @property
     def work_s(self) -> float:
         """Seconds of prefill and decoding."""
@@ -57,8 +56,8 @@ NO_REQUEST = RequestMix(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 class LengthFactors:
     """How requests differ from one of their mean lengths.
 
-    `cached`: the share of prompt tokens that need no computation; `pairs` and `kv_reads`: the mean of attended pairs and
-    of KV reads over that of such a request.
+    `cached`: the share of prompt tokens that need no computation; `pairs` and `kv_reads`: the means of attended pairs
+    and of KV reads over those of such a request.
     """
 
     cached: float = 0.0

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from math import ceil, floor, inf
 from operator import attrgetter
 
+from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
 from paceline_autoscaler.policies.replica_policy import PastSignals
 from paceline_autoscaler.types import (
