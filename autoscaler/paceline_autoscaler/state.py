@@ -6,7 +6,8 @@ ConfigMaps and ledgers store the field names of `State`, `Knowledge` and their p
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline_autoscaler.types import CompletedRequests, PolicyName, StartKind
+from paceline_autoscaler.model.work_history import WorkHistory
+from paceline_autoscaler.types import CompletedRequests, PolicyName, Role, StartKind
 from paceline_core.wire import StepTime
 
 
@@ -99,26 +100,15 @@ class State:
     own: PolicyState | None = None
 
 
-Staffing = tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DemandPath:
-    """Work rates that demand may take from `start` (as `now`) on, one for each `bin_s` seconds."""
-
-    start: float
-    bin_s: float
-    rates: tuple[float, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Knowledge:
     """What decisions may rest on beside observation and state: made off the loop, and named by its digest in ledgers.
 
-    `staffing`: which share of their capacity so many replicas may use, from few replicas to many; between two points
-    the share is linear in the logarithm of the number.
+    `histories`: the work of the last days, by role.
     """
 
-    staffing: Staffing = ((1, 0.8), (4, 0.9), (16, 0.95))
-    paths: tuple[DemandPath, ...] = ()
-    minimum_replicas: tuple[tuple[str, int], ...] = ()
+    histories: tuple[tuple[Role, WorkHistory], ...] = ()
+
+    def history(self, role: Role) -> WorkHistory:
+        """The role's; one without bins if there is none."""
+        return dict(self.histories).get(role, WorkHistory())

@@ -19,7 +19,7 @@ from paceline_autoscaler.model.capacity import (
     work_rate,
 )
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
-from paceline_autoscaler.state import Knowledge, PoolSpeed
+from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import ClassSignals, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime

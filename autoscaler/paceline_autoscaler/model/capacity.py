@@ -7,11 +7,10 @@ decoding's.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-from math import log2, sqrt
+from math import fsum, sqrt
 
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel, mean_request
-from paceline_autoscaler.state import PoolSpeed, Staffing
+from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import ClassSignals, Role, WorkerLoad
 
 OUTPUT_PRIOR = 128.0
@@ -71,23 +70,19 @@ def price(replica: ReplicaModel, mix: TokenMix, factors: LengthFactors, role: Ro
     return TokenCost(part * request.prefill_s / prompt, part * request.decode_s / output)
 
 
-def usable(replicas: int, staffing: Staffing) -> float:
-    """The share of a pool's capacity that can be used before waits break the SLO.
-
-    Large pools smooth arrivals better (square-root staffing); between two points of `staffing` the share is linear in
-    the logarithm of the number.
-    """
-    fewest, share = staffing[0]
-    if replicas <= fewest:
-        return share
-    for (below, low), (above, high) in pairwise(staffing):
-        if replicas <= above:
-            return low + (high - low) * log2(replicas / below) / log2(above / below)
-    return staffing[-1][1]
+def work_level(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:
+    """Replica-seconds per second that clients bring, over the longest window."""
+    return fsum(
+        unit.of(flow.arrivals, flow.prompt_tokens, output_of(cls, learned_output)) / max(flow.seconds, 1.0)
+        for cls in classes
+        for flow in cls.flows[-1:]
+    )
 
 
-def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:
-    """Replica-seconds per second that clients bring: the highest significant rate of any window.
+def work_rate(
+    classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None, shortest_s: float = 0.0
+) -> float:
+    """The highest significant rate of any window from `shortest_s` on; the longest one always counts.
 
     A short window sees a step early and noise always: a window under 30 s is reduced by two standard deviations of its
     Poisson count.
@@ -96,6 +91,8 @@ def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: 
     for cls in classes:
         output = output_of(cls, learned_output)
         for index, flow in enumerate(cls.flows):
+            if flow.seconds < shortest_s and index < len(cls.flows) - 1:
+                continue
             work, arrivals, _ = windows.get(index, (0.0, 0.0, 0.0))
             more = unit.of(flow.arrivals, flow.prompt_tokens, output)
             windows[index] = (work + more, arrivals + flow.arrivals, flow.seconds)

@@ -13,7 +13,7 @@ _MAX_PEAKS = 32
 
 @dataclass(frozen=True, slots=True)
 class DemandPeak:
-    """The highest work rate of a span that ended at `at`."""
+    """The highest rate of a span that ended at `at`."""
 
     at: float
     rate: float
@@ -21,7 +21,10 @@ class DemandPeak:
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history. `complete`: every gateway has reported; `behind`: work or a start is pending."""
+    """What one pass adds to a history: `rate` is the capacity that demand needs, now or once replicas have started.
+
+    `complete`: every gateway has reported; `behind`: work or a start is pending.
+    """
 
     now: float
     rate: float
@@ -37,7 +40,7 @@ class DemandHistory:
 
     `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `backlog`:
     replica-seconds that waited then; `caught_up_at`: when no backlog was left for the first time after it; `derate`
-    (0 to 1]: how much of the usable capacity attainment has shown to be real.
+    (0 to 1]: how much of the usable capacity attainment has shown to be real; `latest`: the last rate.
     """
 
     role: Role
@@ -49,6 +52,7 @@ class DemandHistory:
     caught_up_at: float | None = None
     derate: float = 1.0
     derate_at: float = 0.0
+    latest: float = 0.0
 
     @property
     def peak(self) -> float:
@@ -77,6 +81,7 @@ class DemandHistory:
             complete_since=since if sample.complete else None,
             derate=self.recovered(now),
             derate_at=now,
+            latest=sample.rate,
         )
 
 

@@ -7,16 +7,16 @@ later step treats silence as zero.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum, inf
 
-from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
-from paceline_autoscaler.model.forecast import demand_forecast
+from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, work_level, work_rate
 from paceline_autoscaler.model.history import drain_s
+from paceline_autoscaler.model.outlook import Outlook, lead_bins, outlook_of
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
-from paceline_autoscaler.state import Knowledge, LearnedState, Staffing
+from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import (
     ClassSignals,
     DemandForecast,
@@ -31,11 +31,16 @@ from paceline_autoscaler.types import (
 from paceline_core.registry.enums import QueryResult, RequestClass
 
 CLEAR_MARGIN_S = 15.0
+USABLE = 0.97
+"""The share of a replica's capacity that is planned with: what a model of mean requests does not see takes the rest."""
+SURGE_SHARE = 1 / 3
+"""A surge is seen in windows of at least this share of a start: what ends sooner needs no replica."""
 SILENCE_LIMIT_S = 600.0
 """After this time a ready worker without load reports holds its pool no longer, if others of it report."""
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
 _MIN_JUDGED = 10
 _TOLERATED_WAIT_S = 1.0
+_NO_TARGET_QUANTILE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +68,21 @@ class PoolEstimate:
 class RoleEstimate:
     """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time.
 
-    `demand` is the work rate of the classes with a target, `backlog` the waiting work to do within the horizon,
-    `urgent` its part that has a target, and `due` the part of each class without one that has queued requests.
+    `demand` is the work rate of the classes with a target over the longest window, `surge` the highest that a shorter
+    one shows for certain, `outlook` what it may come to when replicas ordered now serve. `backlog` is the waiting work
+    to do within the horizon, `urgent` its part that has a target, and `due` the part of each class without one that has
+    queued requests.
     """
 
     role: Role
     pools: tuple[PoolEstimate, ...]
     speed_known: bool
     demand: float
+    surge: float
+    outlook: Outlook
     backlog: float
     urgent: float
     burn: float | None
-    staffing: Staffing
     due: tuple[tuple[RequestClass, float], ...] = ()
 
     @property
@@ -97,8 +105,7 @@ class RoleEstimate:
 
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
         """Work rate that these many replicas can take on within the SLO."""
-        share = usable(sum(counts.values()), self.staffing) * derate
-        return share * fsum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
+        return USABLE * derate * fsum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
         return {pool.spec.name: pool.status.desired for pool in self.pools}
@@ -160,7 +167,7 @@ def order_start_s(pools: tuple[PoolEstimate, ...]) -> float:
 
 def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge) -> WorkEstimate:
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
-    groups = tuple(_role_estimate(observation, state, role, knowledge.staffing) for role in roles)
+    groups = tuple(_role_estimate(observation, state, role, knowledge) for role in roles)
     start = max(group.start_s for group in groups)
     return WorkEstimate(
         observation=observation,
@@ -172,8 +179,30 @@ def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge
         burn=worst_burn(observation, None),
         start_s=start,
         drain_s=drain_s(observation.goal, state),
-        forecast=demand_forecast(knowledge.paths, observation.now, start + clear_s(start)),
+        forecast=_forecast(groups, start),
     )
+
+
+def work_rates(observation: Observation, state: LearnedState, passed_s: float) -> dict[Role, tuple[float, float]]:
+    """By role the work rate of the last `passed_s`, and the seconds that it is of; none without a known speed."""
+    promised, _ = _by_promise(observation)
+    mix, found = mix_of(observation.demand.classes, state.output_tokens), {}
+    for role in dict.fromkeys(pool.role for pool in observation.goal.pools):
+        pools = [pool for pool in observation.goal.pools if pool.role == role]
+        prices = _prices(observation.goal, pools, state, mix, role)
+        if prices.keys().isdisjoint(speed.pool for speed in state.speeds):
+            continue
+        unit = min(prices.values(), key=lambda price: price.of(1, mix.prompt_tokens, mix.output_tokens))
+        recent = [_shortest(cls, passed_s) for cls in promised]
+        seconds = min([flow.seconds for cls in recent for flow in cls.flows], default=passed_s)
+        found[role] = work_level(recent, unit, state.output_tokens), min(passed_s, seconds)
+    return found
+
+
+def _shortest(cls: ClassSignals, seconds: float) -> ClassSignals:
+    """With the shortest window alone that covers so many seconds, else the longest."""
+    covering = [flow for flow in cls.flows if flow.seconds >= seconds - 0.5]
+    return replace(cls, flows=tuple(covering[:1]) or cls.flows[-1:])
 
 
 def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
@@ -234,7 +263,13 @@ def _attainment_missing(observation: Observation) -> bool:
     return attainment.result is not QueryResult.VALUE
 
 
-def _role_estimate(observation: Observation, state: LearnedState, role: Role, staffing: Staffing) -> RoleEstimate:
+def _forecast(groups: tuple[RoleEstimate, ...], start: float) -> DemandForecast:
+    """Of the role with the highest demand."""
+    outlook = max((group.outlook for group in groups), key=lambda outlook: outlook.p50)
+    return DemandForecast(start, outlook.p50, outlook.p90)
+
+
+def _role_estimate(observation: Observation, state: LearnedState, role: Role, knowledge: Knowledge) -> RoleEstimate:
     classes = observation.demand.classes
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
@@ -260,15 +295,17 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     due = tuple(
         (cls.name, _due(cls, prices[reference], state, horizon_s)) for cls in others if max(cls.queued, cls.held)
     )
+    demand = work_level(promised, prices[reference], state.output_tokens)
     return RoleEstimate(
         role=role,
         pools=pools,
         speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
-        demand=work_rate(promised, prices[reference], state.output_tokens),
+        demand=demand,
+        surge=work_rate(promised, prices[reference], state.output_tokens, SURGE_SHARE * start),
+        outlook=outlook_of(knowledge.history(role), lead_bins(start)).at(demand, *_promise(observation, promised, mix)),
         backlog=urgent + fsum(work for _, work in due),
         urgent=urgent,
         burn=worst_burn(observation, role),
-        staffing=staffing,
         due=due,
     )
 
@@ -308,6 +345,15 @@ def _by_promise(observation: Observation) -> tuple[list[ClassSignals], list[Clas
     classes = observation.demand.classes
     promised = [cls for cls in classes if cls.name in with_target or not with_target]
     return promised, [cls for cls in classes if cls not in promised]
+
+
+def _promise(observation: Observation, promised: list[ClassSignals], mix: TokenMix) -> tuple[float, float]:
+    """How long work may wait in seconds, by the strictest TTFT, and which share may wait longer, by the quantiles."""
+    names = {cls.name for cls in promised}
+    targets = [target for target in observation.goal.targets if target.cls in names]
+    waits = (target.limit(mix.prompt_tokens) for target in targets if target.metric == "ttft")
+    quantile = max((target.quantile for target in targets), default=_NO_TARGET_QUANTILE)
+    return min(waits, default=_TOLERATED_WAIT_S), 1 - quantile
 
 
 def _queued(

@@ -36,6 +36,10 @@ class Outlook:
         return Outlook(self.needed * factor, self.p50 * factor, self.p90 * factor)
 
 
+NO_HISTORY = Outlook(1.25, 1.0, 1.1)
+"""For a level of 1."""
+
+
 class DemandOutlook:
     """Of one history, for replicas that take `lead_s` to start."""
 
@@ -43,13 +47,10 @@ class DemandOutlook:
         self._paths = paths
         self._points: dict[tuple[int, int, float], Outlook] = {}
 
-    def at(self, level: float, slack_s: float, allowed: float) -> Outlook | None:
-        """From a level in replica-s/s, where at most `allowed` of the work (0 to 1) may wait longer than `slack_s`.
-
-        None without a history.
-        """
+    def at(self, level: float, slack_s: float, allowed: float) -> Outlook:
+        """From a level in replica-s/s, where at most `allowed` of the work (0 to 1) may wait longer than `slack_s`."""
         if not len(self._paths):
-            return None
+            return NO_HISTORY.times(level)
         level = max(level, _SMALLEST)
         point, slack = round(log(level) / _GRID), round(log(max(slack_s, 0.1)) / _GRID)
         key = (point, slack, allowed)

@@ -11,7 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import floor, fsum
-from typing import Self
+from typing import Annotated
+
+from pydantic import PlainSerializer, PlainValidator
 
 BIN_S = 30.0
 MAX_BINS = 7 * 24 * 120
@@ -39,12 +41,27 @@ def code_of(rate: float) -> int:
     return below if rate - RATES[below] < RATES[above] - rate else above
 
 
+def packed(codes: bytes) -> str:
+    """Codes as text, for ConfigMaps and ledgers."""
+    return b64encode(zlib.compress(codes, 9)).decode()
+
+
+def unpacked(text: str | bytes) -> bytes:
+    """The inverse; codes stay as they are. Raises ValueError if the text is damaged."""
+    if isinstance(text, bytes):
+        return text
+    try:
+        return zlib.decompress(b64decode(text, validate=True))[-MAX_BINS:]
+    except zlib.error as error:
+        raise ValueError(f"the codes of a work history are damaged: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkHistory:
     """`codes` of consecutive bins, the first of which began at `begin` (as `now`)."""
 
     begin: float = 0.0
-    codes: bytes = b""
+    codes: Annotated[bytes, PlainSerializer(packed), PlainValidator(unpacked)] = b""
     variance: float = 0.0
     mean: float = 0.0
 
@@ -68,19 +85,6 @@ class WorkHistory:
         codes = self.codes + bytes(missing) + code
         dropped = max(len(codes) - MAX_BINS, 0)
         return replace(self, begin=self.begin + dropped * BIN_S, codes=codes[dropped:])
-
-    def packed(self) -> str:
-        """The codes as text, for a ConfigMap."""
-        return b64encode(zlib.compress(self.codes, 9)).decode()
-
-    @classmethod
-    def unpacked(cls, begin: float, text: str, variance: float, mean: float) -> Self:
-        """The inverse. Raises ValueError if the text is damaged."""
-        try:
-            codes = zlib.decompress(b64decode(text, validate=True))
-        except zlib.error as error:
-            raise ValueError(f"the codes of a work history are damaged: {error}") from None
-        return cls(begin, codes[-MAX_BINS:], variance, mean)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.policies.constraints import deal_replicas
 from paceline_autoscaler.policies.decision import decide
 from paceline_autoscaler.state import Knowledge, LearnedState, StartSample, State
@@ -87,9 +88,11 @@ class ProductionPolicy:
     state: State = field(default_factory=State)
     knowledge: Knowledge = field(default_factory=Knowledge)
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
+    recorder: HistoryRecorder = field(default_factory=HistoryRecorder)
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         decision, self.state = decide(observation, self.state, self.knowledge)
+        self.knowledge = self.recorder.knowledge(observation, self.state.learned, self.knowledge)
         if decision.changes:
             self.decisions.append((observation.now, decision))
         return {pool.name: pool.replicas for pool in decision.pools}

@@ -1,28 +1,27 @@
 """The policy `slo`: the fewest replicas whose work stays within the SLO, ordered ahead of need and removed late.
 
-Up: at once and by as many as needed, when demand and backlog over one start plus the time to catch up exceed what ready
-and pending replicas can do. Pending replicas count from their learned arrival on, so an order is never repeated because
-it has not arrived yet; new ones count from one start on. Attainment adds one more when the error budget burns although
-no replica starts: either the backlog outlives the time to catch up, or it was worked off a whole window ago (before,
-its own misses burn) and supply is in real use. `derate` records by how much the model overrates replicas. Down:
-one, when the others can do the highest demand of a round trip (drain and start again) with a tenth to spare.
-Holes: it plans for one scenario, not many, so a pool is as safe as its last round trip; an unprecedented step in demand
-meets only the ready replicas, and leaves a backlog.
+Demand may take any path that followed a similar level in the history of the service. Up: at once and by as many as
+needed, when on these paths more of the work would be late than the strictest target allows, in the time when replicas
+ordered now begin to serve. Two passes must agree, unless work is backlogged: then replicas are ordered that catch up
+within one start and a bit. Pending replicas count from their learned arrival on, so an order is never repeated because
+it has not arrived yet. Attainment adds one more when the error budget burns although no replica starts: either the
+backlog outlives the time to catch up, or it was worked off a whole window ago (before, its own misses burn) and supply
+is in real use. `derate` records by how much the model overrates replicas. Down: to what was needed at most within a
+round trip (drain and start again).
+Holes: a step that is in no history meets only the ready replicas, and leaves a backlog.
 """
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import fsum
 
-from paceline_autoscaler.model.capacity import usable
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandSample
-from paceline_autoscaler.model.estimate import PoolEstimate, RoleEstimate, WorkEstimate
+from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.policies.constraints import cost_per_hour
 from paceline_autoscaler.types import MissingSignal, Recommendation, RejectedCount
 from paceline_core.registry.enums import RequestClass, ScaleReason
 from paceline_core.units import counted
 
-SPARE = 1.1
 MIN_DERATE = 0.5
 UNBOUNDED = 100_000
 TOLERANCE = 0.1
@@ -40,9 +39,12 @@ class SloPolicy:
     ) -> tuple[Recommendation, DemandHistories]:
         complete = MissingSignal.GATEWAYS not in work.missing
         behind = work.backlogged or bool(group.pending)
-        sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.urgent, behind)
-        history = own.of(group.role).with_sample(sample, work.round_trip_s)
-        fluid = FluidModel(group, work.start_s, work.clear_s, history.derate)
+        needed = group.outlook.needed
+        sample = DemandSample(work.observation.now, needed, group.ready, complete, group.urgent, behind)
+        before = own.of(group.role)
+        history = before.with_sample(sample, work.round_trip_s)
+        confirmed = min(needed, before.latest) if before.complete_since is not None else 0.0
+        fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
         if not group.speed_known:
             reason = ScaleReason.MISSING_DATA
@@ -66,20 +68,25 @@ class SloPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FluidModel:
-    """One role's pools over a horizon (s): the work that arrives and the work that can be done, in the role's units."""
+    """One role's pools over a horizon (s): the work that arrives and the work that can be done, in the role's units.
+
+    `needed`: the capacity for what demand may come to; `backlogged`: the horizon's work must be done, too.
+    """
 
     group: RoleEstimate
     start_s: float
     clear_s: float
     derate: float
+    needed: float = 0.0
+    backlogged: bool = True
 
     @property
     def work(self) -> float:
         """Replica-seconds of work within the horizon."""
-        return self.group.backlog + self.group.demand * (self.start_s + self.clear_s)
+        return self.group.backlog + self.group.surge * (self.start_s + self.clear_s)
 
     def least(self) -> dict[str, int]:
-        """The lowest counts, none below what is ordered, that do the work; cheap pools are filled first.
+        """The lowest counts, none below what is ordered, that suffice; cheap pools are filled first.
 
         The last pool is unbounded: the constraints cap what exceeds every maximum, and report it.
         """
@@ -95,13 +102,20 @@ class FluidModel:
         return replace(self, group=replace(self.group, backlog=self.group.backlog - work))
 
     def fits(self, counts: dict[str, int]) -> bool:
-        """Whether these counts do the work, with a tolerance of a tenth of a replica."""
+        """Whether these counts have the capacity, and do the work with a tolerance of a tenth of a replica."""
+        if self.group.capacity(counts, self.derate) < self.needed:
+            return False
+        if not self.backlogged and not self.group.due:
+            return True
         return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
 
     def supply(self, counts: dict[str, int]) -> float:
         """Replica-seconds that can be done within the horizon."""
-        share = usable(sum(counts.values()), self.group.staffing) * self.derate
-        return share * fsum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
+        return (
+            USABLE
+            * self.derate
+            * fsum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
+        )
 
     def _seconds(self, pool: PoolEstimate, count: int) -> float:
         """Work of `count` replicas; if fewer than are ordered, absent ones and those ready last are left out first."""
@@ -149,6 +163,10 @@ class _Context:
     def capacity(self, counts: dict[str, int]) -> float:
         return self.group.capacity(counts, self.history.derate)
 
+    def suffice(self, counts: dict[str, int], needed: float) -> bool:
+        """Whether these counts have this capacity, and do all work that waits."""
+        return self.capacity(counts) >= needed and self.fluid.fits(counts)
+
     def rejected(self, counts: dict[str, int], why: str) -> RejectedCount:
         """These counts beside what the other roles order."""
         service = {**self.work.ordered, **counts}
@@ -162,17 +180,25 @@ class _Context:
 
 
 def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
-    group, total = ctx.group, sum(wanted.values())
-    by_demand = group.demand > ctx.capacity(ctx.counts)
-    body = (
-        f"demand {group.demand:.2f} replica-s/s and backlog {group.backlog:.1f} replica-s over "
-        f"{ctx.work.horizon_s:.0f} s need {total}; {_supply(group)}"
-    )
+    group = ctx.group
     last = [name for name, count in wanted.items() if count > ctx.counts[name]][-1]
     fewer = {**wanted, last: wanted[last] - 1}
+    if ctx.capacity(fewer) < ctx.fluid.needed:
+        body = f"{_needs(ctx, ctx.fluid.needed)}; {_supply(group)}"
+        rejected = ctx.rejected(fewer, f"capacity {ctx.capacity(fewer):.2f}")
+        return ctx.recommend(wanted, ScaleReason.DEMAND, body, rejected)
+    body = (
+        f"demand {group.surge:.2f} replica-s/s and backlog {group.backlog:.1f} replica-s over "
+        f"{ctx.work.horizon_s:.0f} s need {sum(wanted.values())}; {_supply(group)}"
+    )
     short = (ctx.fluid.work - ctx.fluid.supply(fewer)) / max(ctx.fluid.clear_s, 1e-9)
     rejected = ctx.rejected(fewer, f"{short:.2f} replica-s/s too little to catch up in {ctx.fluid.clear_s:.0f} s")
-    return ctx.recommend(wanted, ScaleReason.DEMAND if by_demand else ScaleReason.BACKLOG, body, rejected)
+    return ctx.recommend(wanted, ScaleReason.BACKLOG, body, rejected)
+
+
+def _needs(ctx: _Context, capacity: float) -> str:
+    demand, start_s = ctx.group.demand, ctx.group.start_s
+    return f"demand {demand:.2f} replica-s/s may need a capacity of {capacity:.2f} in {start_s:.0f} s"
 
 
 def _overrated(ctx: _Context) -> bool:
@@ -211,33 +237,32 @@ def _one_more(ctx: _Context) -> Recommendation:
 
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
-    group, work = ctx.group, ctx.work
-    highest = max(ctx.history.peak, group.demand)
-    fewer = _one_fewer(ctx)
+    work, highest = ctx.work, max(ctx.history.peak, ctx.group.outlook.needed)
+    fewer = _one_fewer(ctx, ctx.counts)
     if fewer is None:
         return _hold(ctx)
-    capacity, total = ctx.capacity(fewer), sum(fewer.values())
-    demand = f"peak {highest:.2f} of the last {work.round_trip_s:.0f} s"
-    if highest * SPARE > capacity or not ctx.fluid.fits(fewer):
-        return _hold(ctx, ctx.rejected(fewer, f"{demand} would not fit capacity {capacity:.2f}"))
-    left_s = work.round_trip_s - ctx.history.covered_s(work.observation.now)
+    need = f"a capacity of {highest:.2f} was needed in the last {work.round_trip_s:.0f} s"
+    if not ctx.suffice(fewer, highest):
+        return _hold(ctx, ctx.rejected(fewer, f"{need}, and they have {ctx.capacity(fewer):.2f}"))
+    while (still_fewer := _one_fewer(ctx, fewer)) is not None and ctx.suffice(still_fewer, highest):
+        fewer = still_fewer
+    total, left_s = sum(fewer.values()), work.round_trip_s - ctx.history.covered_s(work.observation.now)
     if left_s > 0:
         body = f"scale to {total} pending: {left_s:.0f} s of cooldown left"
         return ctx.recommend(ctx.counts, ScaleReason.COOLDOWN, body)
-    body = f"{demand} fits {counted(total, 'replica')} (capacity {capacity:.2f})"
+    body = f"{need}; {counted(total, 'replica')} {'has' if total == 1 else 'have'} {ctx.capacity(fewer):.2f}"
     return ctx.recommend(fewer, ScaleReason.CONSOLIDATE, body)
 
 
-def _one_fewer(ctx: _Context) -> dict[str, int] | None:
+def _one_fewer(ctx: _Context, counts: dict[str, int]) -> dict[str, int] | None:
     """One replica less above its pool's minimum: an absent one, else one of the most expensive pool.
 
     Only scale to zero removes the last replica.
     """
-    counts = ctx.counts
     if sum(counts.values()) <= 1:
         return None
     dearest_first = ctx.group.pools[::-1]
-    for pool in sorted(dearest_first, key=lambda pool: not pool.absent):
+    for pool in sorted(dearest_first, key=lambda pool: pool.absent <= pool.status.desired - counts[pool.spec.name]):
         name = pool.spec.name
         if counts[name] > pool.spec.min:
             return {**counts, name: counts[name] - 1}

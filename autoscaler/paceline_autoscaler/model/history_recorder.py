@@ -1,0 +1,37 @@
+"""Keeps the history of each role's work, and the knowledge that decisions have of it. No I/O.
+
+The knowledge is renewed every RENEW_S, so that ledgers have it once for many entries.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from paceline_autoscaler.model.estimate import work_rates
+from paceline_autoscaler.model.work_history import WorkMeter
+from paceline_autoscaler.state import Knowledge, LearnedState
+from paceline_autoscaler.types import Observation, Role
+
+RENEW_S = 600.0
+
+
+@dataclass(slots=True)
+class HistoryRecorder:
+    """Begins with the histories of the first knowledge that it gets."""
+
+    _meters: dict[Role, WorkMeter] = field(default_factory=dict)
+    _seen: float | None = None
+    _renewed: float | None = None
+
+    def knowledge(self, observation: Observation, learned: LearnedState, before: Knowledge) -> Knowledge:
+        """Note the work that this observation shows; returns `before`, or knowledge of the work until now."""
+        now = observation.now
+        if self._seen is None:
+            self._meters = {role: WorkMeter(history) for role, history in before.histories}
+            self._renewed = now
+        elif observation.demand.heard >= max(observation.demand.expected, 1):
+            for role, (rate, seconds) in work_rates(observation, learned, now - self._seen).items():
+                self._meters.setdefault(role, WorkMeter()).add(now, rate, seconds)
+        self._seen = now
+        if self._renewed is None or now - self._renewed < RENEW_S:
+            return before
+        self._renewed = now
+        return replace(before, histories=tuple((role, meter.history) for role, meter in self._meters.items()))
