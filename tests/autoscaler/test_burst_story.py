@@ -6,14 +6,13 @@ promise holds again after the cold start, and they leave afterwards; a control t
 
 from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 
 import pytest
 from tests.autoscaler.plant import Plant, goal_of
 
-from paceline_autoscaler.model.capacity import usable
 from paceline_autoscaler.model.demand_history import DemandHistories
-from paceline_autoscaler.model.estimate import clear_s
-from paceline_autoscaler.state import Knowledge
+from paceline_autoscaler.model.estimate import USABLE, clear_s
 from paceline_core.registry.enums import Direction, ScaleReason
 
 BURST_START, BURST_END, END = 60.0, 180.0, 420.0
@@ -36,7 +35,7 @@ class Rate:
 
 
 WORK_S = Plant(goal_of(), lambda _: 0.0).work_s
-ENOUGH = next(n for n in range(1, 99) if n * usable(n, Knowledge().staffing) >= 4.0)
+ENOUGH = ceil(4.0 / USABLE)
 
 
 @pytest.fixture(scope="module", params=SEEDS, ids=lambda seed: f"seed {seed}" if seed else "even arrivals")

@@ -15,7 +15,7 @@ from paceline_autoscaler.model.capacity import (
     mix_of,
     price,
     speed_of,
-    usable,
+    work_level,
     work_rate,
 )
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
@@ -89,19 +89,6 @@ def test_a_cost_is_positive_and_never_less_with_less_in_the_cache(
     assert 0 < costs[0] <= costs[1] * (1 + 1e-9)
 
 
-STAFFING = Knowledge().staffing
-
-
-@pytest.mark.parametrize(("replicas", "share"), [(0, 0.8), (1, 0.8), (2, 0.85), (4, 0.9), (16, 0.95), (1000, 0.95)])
-def test_large_pools_can_be_used_further(replicas: int, share: float) -> None:
-    assert usable(replicas, STAFFING) == pytest.approx(share)
-
-
-@given(st.integers(0, 200))
-def test_one_more_replica_always_adds_capacity(replicas: int) -> None:
-    assert (replicas + 1) * usable(replicas + 1, STAFFING) > replicas * usable(replicas, STAFFING)
-
-
 def arrivals(*windows: tuple[float, float], output: float | None = 10.0) -> ClassSignals:
     """(seconds, arrivals) of requests with 1000 prompt tokens."""
     return ClassSignals(INTERACTIVE, tuple(RateWindow(s, n, n * 1000) for s, n in windows), output_tokens=output)
@@ -113,6 +100,18 @@ UNIT = TokenCost(1e-4, 0.0)
 
 def test_the_long_window_gives_the_rate_when_nothing_changes() -> None:
     assert work_rate([arrivals((5, 50), (15, 150), (60, 600))], UNIT, None) == pytest.approx(1.0)
+
+
+def test_the_level_is_the_rate_of_the_longest_window_over_all_classes() -> None:
+    classes = [arrivals((5, 200), (60, 600)), ClassSignals(RequestClass.BATCH), arrivals((5, 0), (60, 300))]
+    assert work_level(classes, UNIT, None) == pytest.approx(1.5)
+    assert work_level([], UNIT, None) == 0.0
+
+
+def test_windows_that_are_too_short_are_left_out_but_never_the_longest() -> None:
+    step = [arrivals((5, 200), (15, 300), (60, 750))]
+    assert 1.5 < work_rate(step, UNIT, None, 10.0) < 2.0
+    assert work_rate(step, UNIT, None, 100.0) == pytest.approx(1.25)
 
 
 def test_a_step_is_believed_as_soon_as_it_is_surely_there() -> None:

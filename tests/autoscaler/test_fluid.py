@@ -77,10 +77,12 @@ def test_replicas_that_are_there_from_the_start_teach_the_autoscaler_nothing_abo
     policy = ProductionPolicy()
     run(plan_of(5.0, 5.0, replicas=1), policy)
     assert policy.state.learned.starts == ()
+
+
 def test_policies_see_what_the_requests_of_the_last_minute_took() -> None:
     policy = Script({0: 1})
     cached = replace(demand(5.0), cached_tokens=10_000.0)
-    run(plan_of(replicas=1, **{"bins": [cached] * 10}), policy)
+    run(plan_of(replicas=1, bins=[cached] * 10), policy)
     completed = policy.seen[90].demand.classes[0].completed
     assert completed is not None
     assert completed.requests == pytest.approx(5 * DEMAND_WINDOWS_S[-1], rel=0.02)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_queue import Part
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_types import CLASS, LengthSpread
 from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from tests.simulator.engines import pool_plan, run_plan, spec
 from tests.simulator.test_simulation import arrivals
 
+from paceline_autoscaler.model.work_history import WorkHistory, code_of
 from paceline_autoscaler.output.ledger_entry import LedgerEntry, decision_json, decode, encode
 from paceline_autoscaler.policies import decide, dump_state
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy
-from paceline_autoscaler.state import DemandPath, Knowledge, State
+from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import Observation
 from paceline_core.registry.enums import Direction
-from paceline_simulator.cluster import EPOCH
 from paceline_simulator.simulation import Simulation
 
-RISING = tuple(DemandPath(EPOCH.timestamp(), 30.0, tuple(rate * n for n in range(20))) for rate in (0.1, 0.3, 0.7))
+WAVE = WorkHistory(codes=bytes(code_of(0.5 + (n * 7 % 20) / 5) for n in range(400)), variance=0.1, mean=2.0)
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Recorded:
 
 
 def test_every_decision_of_a_run_is_the_same_after_the_ledger_has_written_and_read_it() -> None:
-    recorded = Recorded(ProductionPolicy(knowledge=Knowledge(paths=RISING)))
+    recorded = Recorded(ProductionPolicy(knowledge=Knowledge((("both", WAVE),))))
     pool = pool_plan(lead_s=10.0, made=spec(8000), lost_per_hour=60.0, notice_s=2.0)
     result = Simulation(run_plan(arrivals(9.0, 60.0, prompt=3000, output=60), recorded, pool=pool)).run()
     assert len(recorded.entries) > 50

@@ -43,7 +43,7 @@ class SloPolicy:
         sample = DemandSample(work.observation.now, needed, group.ready, complete, group.urgent, behind)
         before = own.of(group.role)
         history = before.with_sample(sample, work.round_trip_s)
-        confirmed = min(needed, before.latest) if before.complete_since is not None else 0.0
+        confirmed = needed if before.complete_since is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
         if not group.speed_known:
