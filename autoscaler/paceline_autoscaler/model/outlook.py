@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, fsum, log
 
+from paceline_autoscaler.model.demand_library import LIBRARY
 from paceline_autoscaler.model.demand_paths import THIRD_S, WARM_UP, DemandPaths, Path
 from paceline_autoscaler.model.series import quantile
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory
@@ -22,6 +23,8 @@ _GRID = 0.1
 _SMALLEST = 0.05
 _HALVINGS = 10
 _POINTS_KEPT = 256
+KNOWN_BINS = 60
+"""Half an hour: a history with fewer known bins tells less than others' demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,6 @@ class Outlook:
         return Outlook(self.needed * factor, self.p50 * factor, self.p90 * factor)
 
 
-NO_HISTORY = Outlook(1.25, 1.0, 1.1)
-"""For a level of 1."""
-
-
 class DemandOutlook:
     """Of one history, for replicas that take `lead_s` to start."""
 
@@ -49,8 +48,6 @@ class DemandOutlook:
 
     def at(self, level: float, slack_s: float, allowed: float) -> Outlook:
         """From a level in replica-s/s, where at most `allowed` of the work (0 to 1) may wait longer than `slack_s`."""
-        if not len(self._paths):
-            return NO_HISTORY.times(level)
         level = max(level, _SMALLEST)
         point, slack = round(log(level) / _GRID), round(log(max(slack_s, 0.1)) / _GRID)
         key = (point, slack, allowed)
@@ -59,6 +56,17 @@ class DemandOutlook:
                 self._points.clear()
             self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), allowed)
         return self._points[key].times(level / exp(point * _GRID))
+
+
+def outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
+    """Of a service with this history, and the level and promise that `DemandOutlook.at` takes.
+
+    Until the history has KNOWN_BINS, it is that of public traces whose mean is the history's, or this level without any.
+    """
+    if history.known >= KNOWN_BINS:
+        return outlook_of(history, lead_bins(lead_s)).at(level, slack_s, allowed)
+    usual = max(history.mean or level, _SMALLEST)
+    return outlook_of(LIBRARY, lead_bins(lead_s)).at(level / usual, slack_s, allowed).times(usual)
 
 
 @lru_cache(maxsize=4096)

@@ -70,6 +70,11 @@ class WorkHistory:
         """The variance of the rates of thirds of bins over their mean, in replica-s/s: about that of one request."""
         return self.variance / self.mean if self.mean > 0 else 0.0
 
+    @property
+    def known(self) -> int:
+        """How many bins are known."""
+        return len(self.codes) - self.codes.count(0)
+
     def segments(self) -> Iterator[list[float]]:
         """The rates of bins without a gap between them, oldest first."""
         for part in self.codes.split(b"\0"):
