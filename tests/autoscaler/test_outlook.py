@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline_autoscaler.model.demand_paths import DemandPaths, Path
-from paceline_autoscaler.model.outlook import DemandOutlook, late_share, lead_bins, outlook
+from paceline_autoscaler.model.outlook import DemandOutlook, late_share, lead_bins, service_outlook
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, code_of
 
 
@@ -88,7 +88,7 @@ OUTLOOK = outlook(*[10 + (number * 7919 % 13) for number in range(400)])
 
 def test_a_service_without_history_may_do_what_public_traces_did() -> None:
     """Whatever its level: they are scaled to it."""
-    small, large = (outlook(WorkHistory(), 180.0, level, 2.0, 0.01) for level in (1.0, 10.0))
+    small, large = (service_outlook(WorkHistory(), 180.0, level, 2.0, 0.01) for level in (1.0, 10.0))
     assert large.needed == pytest.approx(10 * small.needed)
     assert 1.1 < small.needed < 2.0
     assert 0.8 < small.p50 < 1.2
@@ -97,13 +97,13 @@ def test_a_service_without_history_may_do_what_public_traces_did() -> None:
 def test_a_short_history_says_how_high_demand_is_usually() -> None:
     """Half of it is far below that: it will come back."""
     short = WorkHistory(codes=bytes([code_of(4.0)]) * 20, mean=4.0)
-    assert outlook(short, 180.0, 2.0, 2.0, 0.01).needed > 4.0
+    assert service_outlook(short, 180.0, 2.0, 2.0, 0.01).needed > 4.0
 
 
 def test_half_an_hour_of_its_own_replaces_them() -> None:
     """Demand that never moved needs no spare capacity."""
     known = WorkHistory(codes=bytes([code_of(4.0)]) * 60, mean=4.0)
-    assert outlook(known, 180.0, 4.0, 2.0, 0.01).needed == pytest.approx(4.0, rel=0.05)
+    assert service_outlook(known, 180.0, 4.0, 2.0, 0.01).needed == pytest.approx(4.0, rel=0.05)
 
 
 def test_a_lead_is_counted_in_bins_and_is_one_at_least() -> None:

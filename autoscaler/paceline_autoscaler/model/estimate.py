@@ -13,7 +13,7 @@ from math import fsum, inf
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, work_level, work_rate
 from paceline_autoscaler.model.history import drain_s
-from paceline_autoscaler.model.outlook import Outlook, outlook
+from paceline_autoscaler.model.outlook import Outlook, service_outlook
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.state import Knowledge, LearnedState
@@ -302,7 +302,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
         speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
         demand=demand,
         surge=work_rate(promised, prices[reference], state.output_tokens, SURGE_SHARE * start),
-        outlook=outlook(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
+        outlook=service_outlook(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
         backlog=urgent + fsum(work for _, work in due),
         urgent=urgent,
         burn=worst_burn(observation, role),

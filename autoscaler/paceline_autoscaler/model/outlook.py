@@ -58,7 +58,7 @@ class DemandOutlook:
         return self._points[key].times(level / exp(point * _GRID))
 
 
-def outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
+def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
     """Of a service with this history, and the level and promise that `DemandOutlook.at` takes.
 
     Until the history has KNOWN_BINS, it is that of public traces whose mean is the history's, or this level without any.
