@@ -1,9 +1,11 @@
 """Observations to start from: one service, one pool, everything heard, nothing wrong."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from paceline_autoscaler import policies
+from paceline_autoscaler.model.outlook import KNOWN_BINS
+from paceline_autoscaler.model.work_history import WorkHistory, code_of
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
     Attainment,
@@ -16,6 +18,7 @@ from paceline_autoscaler.types import (
     PoolStatus,
     RateWindow,
     Replica,
+    Role,
     ScalingSpec,
     SloCounts,
     SloTarget,
@@ -29,6 +32,10 @@ PROMPT, OUTPUT = 4000, 100
 STEP = StepTime(base=0.0, prefill=25e-6, sequence=0.0, kv=0.0, observations=50)
 """One request of 4000 prompt tokens is a tenth of a replica-second; output is free."""
 INTERACTIVE = RequestClass.INTERACTIVE
+STEADY = Knowledge(
+    tuple((role, WorkHistory(codes=bytes([code_of(1.0)]) * KNOWN_BINS, mean=1.0)) for role in get_args(Role))
+)
+"""Demand has never moved, so it needs a capacity of its level, less half a per cent."""
 
 
 def goal(**changes: Any) -> ScalingSpec:
@@ -92,14 +99,16 @@ def observation(**changes: Any) -> Observation:
     return replace(made, **changes)
 
 
-def decide(seen: Observation, state: State) -> tuple[Decision, State]:
-    """A decision without special knowledge."""
-    return policies.decide(seen, state, Knowledge())
+def decide(seen: Observation, state: State, knowledge: Knowledge = STEADY) -> tuple[Decision, State]:
+    """A decision, of a service whose demand has never moved unless other knowledge is given."""
+    return policies.decide(seen, state, knowledge)
 
 
-def seasoned(seen: Observation, seconds: float = 600.0, state: State | None = None) -> State:
+def seasoned(
+    seen: Observation, seconds: float = 600.0, state: State | None = None, knowledge: Knowledge = STEADY
+) -> State:
     """The state after the same has been seen for so long, once every five seconds, up to just before `seen.now`."""
     known = state or State()
     for ago in range(round(seconds), 0, -5):
-        _, known = decide(replace(seen, now=seen.now - ago), known)
+        _, known = decide(replace(seen, now=seen.now - ago), known, knowledge)
     return known

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.autoscaler.factories import decide
+from tests.autoscaler.factories import STEADY, decide
 from tests.autoscaler.plant import Plant, goal_of
 
 from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
@@ -17,12 +17,12 @@ VOLUME = 1 << 30
 
 def entry_of(seen: Observation, state: State | None = None, kind: EntryKind = "change") -> LedgerEntry:
     known = state or State()
-    return LedgerEntry(kind, 0, known, Knowledge(), seen, decide(seen, known)[0])
+    return LedgerEntry(kind, 0, known, STEADY, seen, decide(seen, known)[0])
 
 
 def keep(ledger: Ledger, seen: Observation, state: State | None = None) -> LedgerEntry | None:
     known = state or State()
-    return ledger.add(known, Knowledge(), seen, decide(seen, known)[0])
+    return ledger.add(known, STEADY, seen, decide(seen, known)[0])
 
 
 def burst_in(directory: Path) -> Path:

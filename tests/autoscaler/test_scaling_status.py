@@ -59,7 +59,7 @@ def test_a_service_that_keeps_its_slo() -> None:
         "pools": [{"name": "main", "desired": 1}],
         "promise": "ttft p95 420ms/500ms",
         "burn": 0.0,
-        "decision": "holds 1: demand 0.50 replica-s/s fits capacity 0.80; 1 ready",
+        "decision": "holds 1: demand 0.50 replica-s/s fits capacity 0.97; 1 ready",
         "reason": "steady",
         "limit": "none",
         "time": SINCE,
@@ -228,7 +228,7 @@ def test_every_message_begins_with_a_capital_and_ends_with_a_full_stop(seen: Obs
 
 def test_advice_shows_what_it_would_want() -> None:
     status = told(observation(goal=goal(policy="advise"), demand=demand(3.0)))
-    assert status["scaling"]["desired"] == 5
+    assert status["scaling"]["desired"] == 4
     assert condition(status, "ScalingActive") == ("False", "Advise")
 
 
