@@ -1,10 +1,11 @@
-"""The capacity that paths need, against queues worked out by hand."""
+"""The capacity that demand may need, from histories whose answer is plain."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline_autoscaler.model.demand_paths import DemandPaths, Path
+from paceline_autoscaler.model.demand_paths import Path
+from paceline_autoscaler.model.late_work import constant_capacity
 from paceline_autoscaler.model.outlook import DemandOutlook, late_share, lead_bins, service_outlook
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, code_of
 
@@ -15,30 +16,6 @@ def path(*rates: float) -> Path:
 
 
 STEADY = path(*[1.0] * 9)
-
-
-def test_nothing_is_late_where_capacity_is_never_exceeded() -> None:
-    assert late_share([STEADY], 1.0, 0.0) == 0.0
-
-
-def test_what_waits_longer_than_its_slack_is_late() -> None:
-    """A third of 2 on a capacity of 1: the queue grows to ten seconds' work, of which those of the second half wait
-    more than 5 s; then it stays as long.
-    """
-    step = path(1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    assert late_share([step], 1.0, 10.0) == 0.0
-    late = 20 * 0.5 + 5 * 10 + 5  # half of the step, all after it, and what is left beyond five seconds
-    assert late_share([step], 1.0, 5.0) == pytest.approx(late / 70)
-
-
-def test_a_queue_that_shrinks_is_late_until_it_is_short_enough() -> None:
-    """A queue of 20 replica-s at the window's begin, which 2 replicas with work for one shorten by one a second."""
-    shrinking = path(2.0, 2.0, 4.0, *[1.0] * 6)
-    assert late_share([shrinking], 2.0, 5.0) == pytest.approx(10 / 60)
-
-
-def test_the_warm_up_counts_only_by_the_queue_that_it_leaves() -> None:
-    assert late_share([path(9.0, 0.0, 0.0, *[1.0] * 6)], 3.0, 2.0) == 0.0
 
 
 def test_the_share_is_over_the_work_of_all_paths() -> None:
@@ -62,8 +39,8 @@ def test_more_capacity_or_time_never_makes_more_late(
     assert late_share(paths, capacity, slack_s + time_s) <= share + 1e-9
 
 
-def outlook(*rates: float, lead: int = 6) -> DemandOutlook:
-    return DemandOutlook(DemandPaths([list(rates)], lead, 0.0))
+def outlook(*rates: float) -> DemandOutlook:
+    return DemandOutlook(WorkHistory(codes=bytes(map(code_of, rates))), 6)
 
 
 def test_what_is_needed_keeps_late_work_within_the_share_and_no_more() -> None:
@@ -104,6 +81,18 @@ def test_half_an_hour_of_its_own_replaces_them() -> None:
     """Demand that never moved needs no spare capacity."""
     known = WorkHistory(codes=bytes([code_of(4.0)]) * 60, mean=4.0)
     assert service_outlook(known, 180.0, 4.0, 2.0, 0.01).needed == pytest.approx(4.0, rel=0.05)
+
+
+def test_jumps_too_often_to_be_followed_need_the_constant_that_kept_up_with_them() -> None:
+    """A bin of 8 in every eight: from a level that a jump has raised, demand might stay there, but never did."""
+    jumps = outlook(*([1.0] * 7 + [8.0]) * 50)
+    constant = constant_capacity(WorkHistory(codes=bytes(map(code_of, ([1.0] * 7 + [8.0]) * 50))), 30.0, 0.0025)
+    assert max(jumps.at(level, 30.0, 0.01).needed for level in (1.0, 3.0, 4.5)) <= constant * 1.02
+
+
+def test_demand_beyond_all_that_was_known_needs_more_than_the_constant() -> None:
+    steady = outlook(*[4.0] * 100)
+    assert steady.at(8.0, 2.0, 0.01).needed == pytest.approx(8.0, rel=0.1)
 
 
 def test_a_lead_is_counted_in_bins_and_is_one_at_least() -> None:

@@ -14,9 +14,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log, sqrt
+from math import exp, fsum, log
 
-from paceline_autoscaler.model.work_history import BIN_S
+from paceline_autoscaler.model.late_work import thirds
 
 LEVEL_BINS = 2
 WINDOW_BINS = 2
@@ -26,14 +26,11 @@ NEAR, WIDER, WIDEST = 0.2, 1.3, 3.0
 ENOUGH = 80.0
 MAX_SLOPE = 1.1
 MAX_ANCHORS = 2000
-THIRD_S = BIN_S / 3
 WARM_UP = 3
 """Thirds of a path before its window."""
 _EDGE = 0.01
 _SMALLEST = 0.05
 """In replica-s/s: lower levels are alike."""
-_EVEN = sqrt(1.5)
-"""Three values 1 - a, 1 and 1 + a have the variance a²/1.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +50,12 @@ class DemandPaths:
     """The paths after `segments` of rates by bin, for replicas that serve `lead_bins` after their order."""
 
     def __init__(self, segments: Sequence[Sequence[float]], lead_bins: int, dispersion: float) -> None:
-        self._rates = array("d", [rate for rates in segments for rate in rates])
         self._ahead = max(lead_bins, 1) - 1
         found = sorted(self._anchors(segments))
+        self.highest = exp(found[-1][0]) if found else 0.0
         found = found[:: -(-len(found) // MAX_ANCHORS) or 1]
-        self._levels = array("d", [level for level, _ in found])
-        self._places = array("l", [place for _, place in found])
+        self._levels = array("d", [level for level, _, _ in found])
+        self._rates = array("d", [rate for _, rates, place in found for rate in rates[place : place + 1 + WINDOW_BINS]])
         self._dispersion = dispersion
 
     def __len__(self) -> int:
@@ -69,14 +66,12 @@ class DemandPaths:
         """Equally likely paths from this level; none without a history."""
         return list(self._paths(log(max(level, _SMALLEST)))) if self._levels else []
 
-    def _anchors(self, segments: Sequence[Sequence[float]]) -> Iterator[tuple[float, int]]:
-        """The logarithm of each level, and the place of the first rate after the lead."""
-        begin = 0
+    def _anchors(self, segments: Sequence[Sequence[float]]) -> Iterator[tuple[float, Sequence[float], int]]:
+        """The logarithm of each level, and where the rates after the lead are."""
         for rates in segments:
             for place in range(LEVEL_BINS, len(rates) - self._ahead - WINDOW_BINS):
                 level = fsum(rates[place - LEVEL_BINS : place]) / LEVEL_BINS
-                yield log(max(level, _SMALLEST)), begin + place + self._ahead
-            begin += len(rates)
+                yield log(max(level, _SMALLEST)), rates, place + self._ahead
 
     def _paths(self, level: float) -> Iterator[Path]:
         count = len(self._levels)
@@ -100,7 +95,7 @@ class DemandPaths:
             width *= WIDER
 
     def _after(self, anchor: int) -> Sequence[float]:
-        place = self._places[anchor]
+        place = anchor * (1 + WINDOW_BINS)
         return self._rates[place : place + 1 + WINDOW_BINS]
 
     def _slope(self, first: int, weights: Sequence[float]) -> float:
@@ -132,8 +127,5 @@ def _systematic(weights: Sequence[float]) -> Iterator[int]:
 
 
 def _path(rates: Sequence[float], number: int, dispersion: float) -> Path:
-    thirds: list[float] = []
-    for place, rate in enumerate(rates):
-        share = min(_EVEN * sqrt(dispersion / rate), 1.0) if rate > 0 else 0.0
-        thirds += [rate * (1 + share * ((number + place + third) % 3 - 1)) for third in range(3)]
-    return Path(tuple(thirds), max(thirds))
+    parts = [part for place, rate in enumerate(rates) for part in thirds(rate, number + place, dispersion)]
+    return Path(tuple(parts), max(parts))

@@ -1,20 +1,23 @@
 """The capacity that demand may need once replicas ordered now serve, by the paths that it may take. Pure.
 
-Along a path, work is served first come, first served. It begins with an empty queue a bin before the window: what waits
-now is not counted, since capacity that is ordered now comes too late for it. What waits longer than a target allows is
-late, and so is the work that the window leaves behind and that would wait as long.
+A path begins with an empty queue a bin before the window: what waits now is not counted, since capacity that is ordered
+now comes too late for it.
 
 Paths scale with the level, and so does the capacity that they need: it is searched for at points of a grid of levels,
 once, and read off in between.
+
+Demand that has been as high before needs no more than the constant capacity with which far less than the allowed share
+of all that history had would have been late: where demand jumps too often to be followed, a constant is cheaper.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from math import ceil, exp, fsum, log
+from weakref import WeakKeyDictionary
 
 from paceline_autoscaler.model.demand_library import LIBRARY
-from paceline_autoscaler.model.demand_paths import THIRD_S, WARM_UP, DemandPaths, Path
+from paceline_autoscaler.model.demand_paths import WARM_UP, DemandPaths, Path
+from paceline_autoscaler.model.late_work import THIRD_S, constant_capacity, late_work
 from paceline_autoscaler.model.series import quantile
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory
 
@@ -23,6 +26,8 @@ _GRID = 0.1
 _SMALLEST = 0.05
 _HALVINGS = 10
 _POINTS_KEPT = 256
+CONSTANT_SHARE = 0.25
+"""Of the share that may be late: a constant must have kept more than the promise."""
 KNOWN_BINS = 60
 """Half an hour: a history with fewer known bins tells less than others' demand."""
 
@@ -40,10 +45,12 @@ class Outlook:
 
 
 class DemandOutlook:
-    """Of one history, for replicas that take `lead_s` to start."""
+    """Of one history, for replicas that begin to serve `lead_bins` after their order."""
 
-    def __init__(self, paths: DemandPaths) -> None:
-        self._paths = paths
+    def __init__(self, history: WorkHistory, lead_bins: int) -> None:
+        self._paths = DemandPaths(list(history.segments()), lead_bins, history.dispersion)
+        self._history = replace(history)
+        self._constants: dict[tuple[int, float], float] = {}
         self._points: dict[tuple[int, int, float], Outlook] = {}
 
     def at(self, level: float, slack_s: float, allowed: float) -> Outlook:
@@ -55,13 +62,22 @@ class DemandOutlook:
             if len(self._points) >= _POINTS_KEPT:
                 self._points.clear()
             self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), allowed)
-        return self._points[key].times(level / exp(point * _GRID))
+        found = self._points[key].times(level / exp(point * _GRID))
+        if level > self._paths.highest:
+            return found
+        return replace(found, needed=min(found.needed, self._constant(slack, allowed)))
+
+    def _constant(self, slack: int, allowed: float) -> float:
+        if (slack, allowed) not in self._constants:
+            share = CONSTANT_SHARE * allowed
+            self._constants[slack, allowed] = constant_capacity(self._history, exp(slack * _GRID), share)
+        return self._constants[slack, allowed]
 
 
 def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
     """Of a service with this history, and the level and promise that `DemandOutlook.at` takes.
 
-    Until the history has KNOWN_BINS, it is that of public traces whose mean is the history's, or this level without any.
+    Until the history has KNOWN_BINS, it is that of public traces that have its mean, or this level if it has none.
     """
     if history.known >= KNOWN_BINS:
         return outlook_of(history, lead_bins(lead_s)).at(level, slack_s, allowed)
@@ -69,10 +85,15 @@ def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: 
     return outlook_of(LIBRARY, lead_bins(lead_s)).at(level / usual, slack_s, allowed).times(usual)
 
 
-@lru_cache(maxsize=4096)
+_made: WeakKeyDictionary[WorkHistory, dict[int, DemandOutlook]] = WeakKeyDictionary()
+
+
 def outlook_of(history: WorkHistory, lead_bins: int) -> DemandOutlook:
-    """The outlook of a history, made once."""
-    return DemandOutlook(DemandPaths(list(history.segments()), lead_bins, history.dispersion))
+    """The outlook of a history, made once and kept as long as the history."""
+    leads = _made.setdefault(history, {})
+    if lead_bins not in leads:
+        leads[lead_bins] = DemandOutlook(history, lead_bins)
+    return leads[lead_bins]
 
 
 def lead_bins(lead_s: float) -> int:
@@ -95,22 +116,5 @@ def _outlook(paths: Sequence[Path], slack_s: float, allowed: float) -> Outlook:
 def late_share(paths: Sequence[Path], capacity: float, slack_s: float) -> float:
     """The share (0 to 1) of all work of the windows that is late with this capacity, in replica-s/s."""
     offered = fsum(fsum(path.rates[WARM_UP:]) for path in paths) * THIRD_S
-    late = fsum(_late(path.rates, capacity, slack_s) for path in paths if path.peak > capacity)
+    late = fsum(late_work(path.rates, capacity, slack_s, WARM_UP) for path in paths if path.peak > capacity)
     return min(late / offered, 1.0) if offered > 0 else 0.0
-
-
-def _late(rates: Sequence[float], capacity: float, slack_s: float) -> float:
-    """The late work of one path, in replica-s."""
-    late = waiting = 0.0
-    limit = slack_s * capacity
-    for place, rate in enumerate(rates):
-        before, waiting = waiting, max(waiting + (rate - capacity) * THIRD_S, 0.0)
-        if place >= WARM_UP and max(before, waiting) > limit:
-            late += rate * THIRD_S * _share_beyond(before, waiting, limit)
-    return late + max(waiting - limit, 0.0)
-
-
-def _share_beyond(first: float, last: float, limit: float) -> float:
-    """The share of a span in which a queue that goes evenly from one length to another is longer than the limit."""
-    low, high = min(first, last), max(first, last)
-    return 1.0 if low >= limit else (high - limit) / (high - low)

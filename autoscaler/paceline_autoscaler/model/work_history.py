@@ -56,7 +56,7 @@ def unpacked(text: str | bytes) -> bytes:
         raise ValueError(f"the codes of a work history are damaged: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class WorkHistory:
     """`codes` of consecutive bins, the first of which began at `begin` (as `now`)."""
 

@@ -1,0 +1,81 @@
+"""How much work is late with a constant capacity, where work is served first come, first served. Pure.
+
+What waits longer than its slack is late, and so is what is left at the end and would wait as long. Rates are those of
+thirds of bins, in replica-s/s, and so are capacities; work is in replica-s.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import fsum, sqrt
+
+from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
+
+THIRD_S = BIN_S / 3
+_HALVINGS = 10
+_EVEN = sqrt(1.5)
+"""Three values 1 - a, 1 and 1 + a have the variance a²/1.5."""
+
+
+def thirds(rate: float, turn: int, dispersion: float) -> tuple[float, float, float]:
+    """The rates of a bin's thirds, which differ by the dispersion; the highest is another one from turn to turn."""
+    share = min(_EVEN * sqrt(dispersion / rate), 1.0) if rate > 0 else 0.0
+    first, second, third = (rate * (1 + share * ((turn + place) % 3 - 1)) for place in range(3))
+    return first, second, third
+
+
+def late_work(rates: Sequence[float], capacity: float, slack_s: float, warm_up: int = 0) -> float:
+    """The late work of rates that begin with an empty queue; that of the first `warm_up` is never late."""
+    late = waiting = 0.0
+    limit = slack_s * capacity
+    for place, rate in enumerate(rates):
+        before, waiting = waiting, max(waiting + (rate - capacity) * THIRD_S, 0.0)
+        if place >= warm_up and max(before, waiting) > limit:
+            late += rate * THIRD_S * _share_beyond(before, waiting, limit)
+    return late + max(waiting - limit, 0.0)
+
+
+def constant_capacity(history: WorkHistory, slack_s: float, allowed: float) -> float:
+    """The least with which no more than the allowed share (0 to 1) of a history's work would have been late."""
+    most = allowed * fsum(RATES[code] * count for code, count in Counter(history.codes).items()) * BIN_S
+    turns = [[thirds(rate, turn, history.dispersion) for rate in RATES] for turn in range(3)]
+    low, high = 0.0, max(turns[0][max(history.codes)])
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        late = 0.0
+        for overload in _overloads(history, turns, middle, slack_s * middle + most):
+            late += late_work(overload, middle, slack_s)
+            if late > most:
+                break
+        if late > most:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _overloads(
+    history: WorkHistory, turns: Sequence[Sequence[tuple[float, float, float]]], capacity: float, longest: float
+) -> Iterator[list[float]]:
+    """The stretches in which work waits, each from a bin that exceeds the capacity to one that ends without a queue, or
+    with one that is longer than the longest that matters.
+    """
+    exceeding = bytes(max(rates) > capacity for rates in turns[0])
+    for codes in history.codes.split(b"\0"):
+        marks = codes.translate(exceeding)
+        place = marks.find(1)
+        while place >= 0:
+            rates: list[float] = []
+            waiting = 0.0
+            while place < len(codes) and waiting <= longest and (waiting > 0 or marks[place]):
+                for rate in turns[place % 3][codes[place]]:
+                    rates.append(rate)
+                    waiting = max(waiting + (rate - capacity) * THIRD_S, 0.0)
+                place += 1
+            yield rates
+            place = marks.find(1, place)
+
+
+def _share_beyond(first: float, last: float, limit: float) -> float:
+    """The share of a span in which a queue that goes evenly from one length to another is longer than the limit."""
+    low, high = min(first, last), max(first, last)
+    return 1.0 if low >= limit else (high - limit) / (high - low)
