@@ -2,6 +2,8 @@
 
     room     the oracle and the static pool in hindsight of each cell: what there is to gain
     tune     each baseline's setting for each cell
+    learn    what our autoscaler learns on the window that baselines are tuned on (`learned`)
+    library  the histories that it ships with, from what was learned
     run      the missing runs of the matrix, with tuned settings
     whatif   the cell in the fluid model, at other leads and with more requests
     report   the table of all runs that are not void, and benchmarks/results/autoscaling.json
@@ -15,11 +17,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from benchmarks.autoscaling import hindsight, matrix, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
+from benchmarks.autoscaling.learned import keep, library
 from benchmarks.autoscaling.report import (
     CellReport,
     as_json,
@@ -31,9 +35,12 @@ from benchmarks.autoscaling.report import (
 )
 from benchmarks.autoscaling.settings import POLICIES
 from benchmarks.autoscaling.store import CellFile, FluidRow, RunRow
-from benchmarks.autoscaling.tune import tune
+from benchmarks.autoscaling.tune import learn, tune
 from benchmarks.harness import RESULTS, document
+from pydantic import TypeAdapter
 
+from paceline_autoscaler.model import demand_library
+from paceline_autoscaler.model.work_history import WorkHistory
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_simulator.policies import SLO, STATIC
 
@@ -62,6 +69,18 @@ def tune_all(names: Sequence[str], policies: Iterable[str]) -> None:
         files[name].tuned[policy] = tuned
         files[name].save()
         print(f"{name} {policy}: {tuned.label or 'none holds'} {tuned.tried}", flush=True)
+
+
+def learn_all(names: Sequence[str]) -> None:
+    for name, learned in in_processes(learn, names):
+        keep({name: learned})
+        bins = {role: history.known for role, history in learned.knowledge.histories}
+        print(f"{name}: {bins} known bins", flush=True)
+
+
+def write_library() -> None:
+    path = Path(demand_library.__file__).with_suffix(".json")
+    path.write_bytes(TypeAdapter(WorkHistory).dump_json(library(), indent=1) + b"\n")
 
 
 def run(names: Sequence[str]) -> None:
@@ -131,7 +150,7 @@ def _current(row: RunRow | FluidRow) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoscaling")
-    parser.add_argument("command", choices=("room", "tune", "run", "whatif", "report"))
+    parser.add_argument("command", choices=("room", "tune", "learn", "library", "run", "whatif", "report"))
     parser.add_argument("--cells", help="names with commas; all by default")
     parser.add_argument("--policies", help="names with commas, for tune; all by default")
     options = parser.parse_args()
@@ -142,6 +161,10 @@ def main() -> None:
         room(names)
     elif options.command == "tune":
         tune_all(names, options.policies.split(",") if options.policies else POLICIES)
+    elif options.command == "learn":
+        learn_all(names)
+    elif options.command == "library":
+        write_library()
     elif options.command == "run":
         run(names)
     elif options.command == "whatif":

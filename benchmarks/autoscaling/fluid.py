@@ -60,7 +60,7 @@ def _bins(
 
 def fluid_run(plan: FluidPlan, setting: Setting) -> FluidResult:
     """A static pool begins with its own number of replicas."""
-    policy = setting.made(plan.lead_s)
+    policy = setting.made()
     static = static_replicas(policy)
     return run(plan if static is None else replace(plan, replicas=static), policy)
 

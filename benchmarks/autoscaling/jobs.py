@@ -12,12 +12,12 @@ from benchmarks.autoscaling import exact
 from benchmarks.autoscaling.cells import Cell, Window, cells
 from benchmarks.autoscaling.digest import digest
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, oracles, requests_of
+from benchmarks.autoscaling.learned import learned
 from benchmarks.autoscaling.replayed import Replayed
 from benchmarks.autoscaling.settings import Setting, default, settings
 from benchmarks.simulator.cells import LEAD_S
 
-from paceline_autoscaler.policies.replica_policy import ProductionPolicy
-from paceline_simulator.policies import STATIC, static_replicas
+from paceline_simulator.policies import SLO, STATIC, static_replicas
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -69,8 +69,7 @@ def execute(job: Job) -> exact.RunResult:
     gc.freeze()
     window, setting = window_of(job), setting_of(job)
     requests = requests_of(window, job.seed)
-    made = setting.made(LEAD_S)
-    policy = Replayed(made) if isinstance(made, ProductionPolicy) else made
+    policy = Replayed(learned(job.cell).policy(LEAD_S)) if job.policy == SLO else setting.made()
     static = static_replicas(policy)
     replicas = fluid_plan(window, requests).replicas if static is None else static
     result = exact.run(window, requests, policy, job.seed, replicas, give_up=job.give_up)

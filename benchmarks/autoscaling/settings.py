@@ -9,16 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from benchmarks.simulator.cells import TARGET
-
 from paceline_autoscaler.policies.constant import Constant
-from paceline_autoscaler.policies.replica_policy import (
-    Baseline,
-    BaselinePolicy,
-    ProductionPolicy,
-    ReplicaPolicy,
-    having_started,
-)
+from paceline_autoscaler.policies.replica_policy import Baseline, BaselinePolicy, ProductionPolicy, ReplicaPolicy
 from paceline_autoscaler.policies.token_rate import TokenRate
 from paceline_simulator.baselines.aibrix import Aibrix
 from paceline_simulator.baselines.dynamo import Dynamo
@@ -42,11 +34,9 @@ class Setting:
     label: str
     baseline: Baseline[Any] | None = None
 
-    def made(self, lead_s: float | None = None) -> ReplicaPolicy:
-        """A fresh policy with this setting; ours has seen a start of `lead_s`."""
-        if self.baseline is not None:
-            return BaselinePolicy(self.baseline)
-        return ProductionPolicy(state=having_started({} if lead_s is None else {TARGET.pool: lead_s}))
+    def made(self) -> ReplicaPolicy:
+        """A fresh policy with this setting."""
+        return ProductionPolicy() if self.baseline is None else BaselinePolicy(self.baseline)
 
 
 def default(policy: str) -> Setting:

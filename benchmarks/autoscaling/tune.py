@@ -3,7 +3,7 @@
 Exact runs go through the settings that hold in the fluid model, cheapest first: the first of four to hold is the tuned
 one. Where the fluid model is too hopeful for all four, the rest is halved again and again for the cheapest that holds.
 If no setting holds in the fluid model, the one that attains most is tried all the same. A policy without any setting
-that holds exactly is not offered for the cell.
+that holds exactly is not offered for the cell. Our policy has no settings: it learns on the same requests.
 """
 
 from bisect import bisect_left
@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from benchmarks.autoscaling.cells import Cell
-from benchmarks.autoscaling.exact import HOLDS
+from benchmarks.autoscaling.exact import HOLDS, run
 from benchmarks.autoscaling.fluid import fluid_plan, fluid_run, requests_of
 from benchmarks.autoscaling.jobs import Job, cell_of, decisions_digest, execute
+from benchmarks.autoscaling.learned import Learned
 from benchmarks.autoscaling.settings import Setting, settings
 from benchmarks.autoscaling.store import Tuned
+from benchmarks.simulator.cells import LEAD_S, TARGET
+
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy, having_started
+from paceline_autoscaler.state import Knowledge, LearnedState, State
 
 T = TypeVar("T")
 SEED = 1
@@ -71,3 +76,16 @@ def tune(task: tuple[str, str]) -> Tuned:
 
     found = cheapest([trial.setting for trial in candidates(trials(cell, policy))], holds)
     return Tuned("", "", tried) if found is None else Tuned(found.label, decisions_digest(policy, found.label), tried)
+
+
+def learn(name: str) -> Learned:
+    """What our policy has learned by the end of a cell's tuning window."""
+    window = cell_of(name).tuned
+    requests = requests_of(window, SEED)
+    policy = ProductionPolicy(state=having_started({TARGET.pool: LEAD_S}))
+    run(window, requests, policy, SEED, fluid_plan(window, requests).replicas)
+    known = policy.state.learned
+    kept = LearnedState(
+        drains_s=known.drains_s, output_tokens=known.output_tokens, completed=known.completed, speeds=known.speeds
+    )
+    return Learned(State(learned=kept), Knowledge(policy.recorder.histories))

@@ -12,14 +12,14 @@ from benchmarks.autoscaling.exact import HOLDS, SCRAPE_LAG_S
 from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, fluid_run, oracles, ranked, requests_of
 from benchmarks.autoscaling.hindsight import HINDSIGHT, SEED
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest
+from benchmarks.autoscaling.learned import learned
 from benchmarks.autoscaling.settings import POLICIES, Setting, default, settings
 from benchmarks.autoscaling.store import CellFile, FluidRow
-from benchmarks.simulator.cells import LEAD_S, TARGET
+from benchmarks.simulator.cells import LEAD_S
 
 from paceline_autoscaler.policies.constant import Constant
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import FluidPlan, FluidResult
-from paceline_autoscaler.policies.replica_policy import ProductionPolicy, having_started
 from paceline_simulator.policies import SLO, STATIC
 
 AS_IT_IS = "as it is"
@@ -41,9 +41,10 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
     drawn = [(window, requests_of(window, SEED)) for window in cell_of(name).scored]
     plans = [fluid_plan(window, requests, lead_s, times) for window, requests in drawn]
     rows = [_row(variant, each.policy, each, [fluid_run(plan, each) for plan in plans]) for each in _offered(name)]
-    state = having_started({TARGET.pool: lead_s})
-    old = [run(plan, ProductionPolicy(lag_s=SCRAPE_LAG_S, state=state)) for plan in plans]
-    rows.append(_row(variant, OLD_SIGNALS, default(SLO), old))
+    known = learned(name)
+    for policy, lag_s in ((SLO, 1.0), (OLD_SIGNALS, SCRAPE_LAG_S)):
+        ours = [run(plan, known.policy(lead_s, times, lag_s)) for plan in plans]
+        rows.append(_row(variant, policy, default(SLO), ours))
     rows.append(_pool(variant, plans))
     ranks = [ranked(plan, oracles(plan, requests, times)) for plan, (_, requests) in zip(plans, drawn, strict=True)]
     best = [next(iter(runs.values())) for runs in ranks]
@@ -52,8 +53,8 @@ def look(task: tuple[str, str]) -> list[FluidRow]:
 
 
 def _offered(name: str) -> list[Setting]:
-    """Every policy as it is delivered, then as it is tuned for the cell."""
-    made = [default(policy) for policy in POLICIES if policy != STATIC]
+    """Every baseline as it is delivered, then as it is tuned for the cell."""
+    made = [default(policy) for policy in POLICIES if policy not in (SLO, STATIC)]
     for policy, tuned in sorted(CellFile.load(name).tuned.items()):
         made += [each for each in settings(policy) if each.label == tuned.label]
     return made

@@ -6,7 +6,7 @@ The knowledge is renewed every RENEW_S, so that ledgers have it once for many en
 from dataclasses import dataclass, field, replace
 
 from paceline_autoscaler.model.estimate import work_rates
-from paceline_autoscaler.model.work_history import WorkMeter
+from paceline_autoscaler.model.work_history import WorkHistory, WorkMeter
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import Observation, Role
 
@@ -21,6 +21,11 @@ class HistoryRecorder:
     _seen: float | None = None
     _renewed: float | None = None
 
+    @property
+    def histories(self) -> tuple[tuple[Role, WorkHistory], ...]:
+        """Of the work until now, by role."""
+        return tuple((role, meter.history) for role, meter in self._meters.items())
+
     def knowledge(self, observation: Observation, learned: LearnedState, before: Knowledge) -> Knowledge:
         """Note the work that this observation shows; returns `before`, or knowledge of the work until now."""
         now = observation.now
@@ -34,4 +39,4 @@ class HistoryRecorder:
         if self._renewed is None or now - self._renewed < RENEW_S:
             return before
         self._renewed = now
-        return replace(before, histories=tuple((role, meter.history) for role, meter in self._meters.items()))
+        return replace(before, histories=self.histories)
