@@ -81,6 +81,7 @@ class Plant:
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     desired_over_time: list[tuple[float, int]] = field(default_factory=list)
     state: State = field(default_factory=State)
+    knowledge: Knowledge = field(default_factory=Knowledge)
     meter: DemandMeter = field(default_factory=DemandMeter)
     _due: float = 0.0
     _named: int = 0
@@ -117,7 +118,7 @@ class Plant:
             self._step()
         self.meter.on(self._report(), self.now)
         seen = self.observation()
-        decision, self.state = decide(seen, self.state, Knowledge())
+        decision, self.state = decide(seen, self.state, self.knowledge)
         self.decisions.append((self.elapsed, decision))
         self._order(decision.replicas)
         return seen, decision
