@@ -175,7 +175,7 @@ def test_a_policy_sees_the_queue_and_the_misses() -> None:
     load = last.pools[0].loads[0]
     assert cls.queued + load.waiting == pytest.approx(46 * 5, abs=1)
     assert load.running + load.waiting == pytest.approx(5, abs=1)  # half a second of prompts
-    assert cls.oldest_s == pytest.approx(230 / 15, abs=0.5)
+    assert 230 / 15 < cls.oldest_s < 46  # an overdue request, which lets those in time go first
     assert cls.queued_tokens == pytest.approx(1000 * cls.queued, abs=1000)
     assert last.attainment is not None
     ttft, tpot = last.attainment.verdicts

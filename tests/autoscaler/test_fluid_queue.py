@@ -78,11 +78,30 @@ amounts = st.floats(0.0, 50.0)
 
 @given(st.lists(st.tuples(amounts, amounts, amounts), max_size=20))
 def test_all_that_joins_is_served_expires_or_waits(steps: list[tuple[float, float, float]]) -> None:
-    queue, left = DeadlineQueue(), 0.0
+    queue, left = DeadlineQueue(lambda _: 2.0), 0.0
     for second, (requests, work, room) in enumerate(steps):
         queue.join(second, second + 1, requests, ONE_SECOND)
         parts = [*queue.serve(work, room, second, second + 1), *queue.expire(second - 3)]
         assert all(part.wait >= 0 and part.last_wait >= 0 for part in parts)
         left += sum(part.requests for part in parts)
-    assert left + queue.requests == pytest.approx(sum(requests for requests, _, _ in steps))
+    assert left + queue.requests == pytest.approx(sum(requests for requests, _, _ in steps), abs=1e-6)
     assert queue.work == pytest.approx(queue.requests, abs=1e-6)
+
+
+def test_what_is_overdue_lets_those_in_time_go_first() -> None:
+    """Nine of each wait, ten may go: of nine requests, eight are in time and one is overdue; then the others."""
+    queue = DeadlineQueue(lambda _: 5.0)
+    queue.join(0.0, 0.0, 9.0, ONE_SECOND)
+    queue.join(10.0, 10.0, 9.0, ONE_SECOND)
+    parts = list(queue.serve(9.0, inf, 10.0, 11.0))
+    assert [(part.first, part.requests) for part in parts] == [(10.0, 8.0), (0.0, 1.0)]
+    parts = list(queue.serve(9.0, inf, 11.0, 12.0))
+    assert [(part.first, part.requests) for part in parts] == [(10.0, 1.0), (0.0, 8.0)]
+    assert queue.requests == 0.0
+
+
+def test_a_part_of_a_cohort_can_be_overdue() -> None:
+    queue = DeadlineQueue(lambda _: 5.0)
+    queue.join(0.0, 10.0, 10.0, ONE_SECOND)
+    parts = list(queue.serve(9.0, inf, 9.0, 10.0))
+    assert [(part.first, part.last, part.requests) for part in parts] == [(4.0, 10.0, 6.0), (0.0, 3.0, 3.0)]

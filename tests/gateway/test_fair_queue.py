@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from paceline_core.registry import RequestClass
 from paceline_gateway.queueing.dispatcher import WINDOW_S, WindowedMax
-from paceline_gateway.queueing.fair_queue import OVERTAKEN, FairQueue
+from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.tenant_queue import OVERTAKEN
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.queueing.virtual_counters import IDLE, VirtualTokenCounters
 

@@ -14,7 +14,7 @@ from math import floor, inf
 from paceline_autoscaler.model.replica import NO_REQUEST, ReplicaModel
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
-from paceline_autoscaler.policies.fluid_queue import Part
+from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals
 from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
@@ -34,7 +34,8 @@ class _FluidRun:
         self._plan = plan
         self._policy = policy
         self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
-        self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread)
+        queue = DeadlineQueue(lambda mix: plan.ttft.limit(mix.prompt))
+        self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread, queue)
         self._mixes = [demand.mix(plan.speed.step_time) if demand.arrivals else None for demand in plan.bins]
         self._mix = next((mix for mix in self._mixes if mix), NO_REQUEST)
         total = sum(plan.bins, DemandBin())

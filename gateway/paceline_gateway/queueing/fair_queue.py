@@ -1,12 +1,12 @@
 """`FairQueue`: one class's queue. `StarvationGuard`: the order of the classes.
 
-A queue is fair between tenants and first come, first served within each. The tenant with the least counter is next
-(`accounts`). A request is charged its uncached prompt tokens and twice the expected output when it is dispatched, and
-its actual use when it ends. A tenant that becomes active may be behind the others by the largest recent charge: several
-of its small requests may go together like one large one. Within limits, cached prefixes go first: a tenant that was
-served at most one request more than the next one may be preferred for what workers have cached (D2LPM, Cao et al.
-2025). That compares the first DEPTH requests of CANDIDATES tenants, and no first request is overtaken more than
-OVERTAKEN times.
+A queue is fair between tenants; within each, requests that can still be in time go before overdue ones, and else first
+come, first served (`TenantQueue`). The tenant with the least counter is next (`accounts`). A request is charged its
+uncached prompt tokens and twice the expected output when it is dispatched, and its actual use when it ends. A tenant
+that becomes active may be behind the others by the largest recent charge: several of its small requests may go together
+like one large one. Within limits, cached prefixes go first: a tenant that was served at most one request more than the
+next one may be preferred for what workers have cached (D2LPM, Cao et al. 2025). That compares the first DEPTH requests
+of CANDIDATES tenants, and no first request is overtaken more than OVERTAKEN times.
 Requests that lost their worker wait before all others. Suspects wait beside the queue, since each needs a worker
 without another suspect. Late requests are set aside and never dispatched. Invariant: every request that joined is in
 exactly one of these places until it leaves.
@@ -22,16 +22,17 @@ import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from math import inf
 
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.tenant_queue import OVERTAKEN, TenantQueue
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.queueing.virtual_counters import VirtualTokenCounters
 from paceline_gateway.routing.worker import SHARES
 
 CANDIDATES = 4
 DEPTH = 4
-OVERTAKEN = 8
 FADING = 0.99
 MAX_REPORTED = 4096
 """The most tenants for which served tokens are kept until `taken`."""
@@ -48,7 +49,8 @@ class FairQueue:
         self.cost = 0
         self.size = 0
         self._all: OrderedDict[int, QueuedRequest] = OrderedDict()
-        self._own: dict[str, OrderedDict[int, QueuedRequest]] = {}
+        self._own: dict[str, TenantQueue] = {}
+        self._due: list[tuple[float, int]] = []
         self.costs: dict[str, int] = {}
         """By tenant, the expected charge of its waiting requests without any cached prefix."""
         self._resumed: dict[int, QueuedRequest] = {}
@@ -119,7 +121,9 @@ class FairQueue:
             own = self._suspects if queued.suspect else self._resumed if queued.resumed else self._again
             own[queued.id] = queued
         else:
-            self._own.setdefault(queued.tenant, OrderedDict())[queued.id] = queued
+            self._own.setdefault(queued.tenant, TenantQueue()).join(queued)
+            if queued.due < inf:
+                heapq.heappush(self._due, (queued.due, queued.id))
             self.accounts.enter(queued.tenant, queued.weight, self._largest)
         self._count(queued, 1)
         self.shares.add(queued.tenant, queued.weight, 1)
@@ -137,7 +141,11 @@ class FairQueue:
         return True
 
     def expire(self, now: float) -> None:
-        """Set requests past their deadline aside: they are not dispatched."""
+        """Requests that are overdue let others of their tenant go first; those past their deadline never go."""
+        while self._due and self._due[0][0] <= now:
+            _, number = heapq.heappop(self._due)
+            if (queued := self._all.get(number)) is not None and queued in self._own.get(queued.tenant, ()):
+                self._own[queued.tenant].set_overdue(queued)
         while (deadline := self.nearest_deadline) is not None and deadline <= now:
             _, number = heapq.heappop(self._deadlines)
             queued = self._late[number] = self._all[number]
@@ -150,21 +158,20 @@ class FairQueue:
         tenants = self.accounts.first(CANDIDATES if cached else 1, self._largest)
         if not tenants:
             return None
-        turn = next(iter(self._own[tenants[0]].values()))
+        turn = self._own[tenants[0]].first
         if cached is None or turn.overtaken >= OVERTAKEN:
             return turn
         candidates: list[QueuedRequest] = []
         for tenant in tenants:
-            waiting = list(islice(self._own[tenant].values(), DEPTH))
+            waiting = list(islice(self._own[tenant].candidates, DEPTH))
             candidates += waiting[:1] if waiting[0].overtaken >= OVERTAKEN else waiting
         return max(candidates, key=cached)
 
     def went(self, queued: QueuedRequest) -> None:
-        """A request was dispatched: charge it once, and count the request that it overtook."""
-        if len(self._all) > 1 and queued.id in self._own.get(queued.tenant, ()):
+        """A request was dispatched: charge it once, and count the requests that it overtook."""
+        if len(self._all) > 1 and queued in self._own.get(queued.tenant, ()):
             for tenant in {queued.tenant, *self.accounts.first(1)}:
-                first = next(iter(self._own[tenant].values()))
-                first.overtaken += first is not queued
+                self._own[tenant].overtake(queued)
         if not queued.charged:
             self.accounts.charge(queued.tenant, self._first_charge(queued), queued.weight)
         self.leave(queued)
@@ -193,7 +200,7 @@ class FairQueue:
     def newest(self, tenant: str) -> QueuedRequest | None:
         """The tenant's last request to join, of those that have not been served."""
         own = self._own.get(tenant)
-        return next(reversed(own.values())) if own else None
+        return own.newest if own else None
 
     def _first_charge(self, queued: QueuedRequest) -> float:
         """The charge for a request's first dispatch."""
@@ -211,7 +218,7 @@ class FairQueue:
         if any(own.pop(queued.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
             return
         own = self._own[queued.tenant]
-        del own[queued.id]
+        own.leave(queued)
         if not own:
             del self._own[queued.tenant]
             self.accounts.leave(queued.tenant)

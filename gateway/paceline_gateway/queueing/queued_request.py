@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.request.group_testing import SuspectGroup, patience_s, recurs
@@ -27,6 +28,8 @@ class QueuedRequest:
     joined: float = 0.0
     stream: bool = True
     avoid: frozenset[str] = frozenset()
+    in_time_s: float = inf
+    """How long it may wait and still be in time for its targets."""
     tenant: str = ""
     weight: int = 1
     expected_output: int = 0
@@ -69,6 +72,11 @@ class QueuedRequest:
         """Wait to continue a stream: its text so far counts as prompt; `avoid` workers that could not continue it."""
         self.resumed, self.prompt_tokens = True, prompt_tokens
         self.avoid |= frozenset(avoid)
+
+    @property
+    def due(self) -> float:
+        """From then on it is too late for its targets."""
+        return self.joined + self.in_time_s
 
     @property
     def cost(self) -> int:

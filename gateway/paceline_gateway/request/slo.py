@@ -16,6 +16,7 @@ stream that moved, each worker's part counts as its phases say, and the time bet
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from paceline_core.objects.resolved import Target
 from paceline_core.registry.enums import Outcome, Phase, Verdict
@@ -55,6 +56,16 @@ def whole_answer_targets(targets: Iterable[Target], prompt_tokens: int, tokens: 
         for quantile, ttft in by_metric["ttft"].items()
         if quantile in by_metric["tpot"]
     ]
+
+
+def in_time_s(targets: Iterable[Target], prompt_tokens: int, output_tokens: int, *, stream: bool) -> float:
+    """How long a request may wait and still be in time for its loosest target, if tokens then come as promised."""
+    applying = list(targets)
+    if not stream:
+        each_s = max((target.seconds for target in applying if target.metric == "tpot"), default=0.0)
+        whole = whole_answer_targets(applying, prompt_tokens, output_tokens)
+        return max((target.limit(prompt_tokens) - output_tokens * each_s for target in whole), default=inf)
+    return max((target.limit(prompt_tokens) for target in applying if target.metric == "ttft"), default=inf)
 
 
 def _verdict(record: RequestRecord, target: Target, prompt_tokens: int) -> Verdict:

@@ -15,7 +15,7 @@ from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.request.attempts import RetryBudget
 from paceline_gateway.request.prompt_size import PromptSize
-from paceline_gateway.request.slo import Verdicts
+from paceline_gateway.request.slo import Verdicts, in_time_s
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
@@ -160,13 +160,16 @@ class ServiceState:
         """The placement of a tenant's request here; `writes`: its answer has output tokens."""
         name, prefix, share = admission.request_class, admission.prefix, admission.destination.retry_share
         output = self.expected_output(name, admission.max_tokens) if writes else 0
+        tokens = 0 if admission.counts else self.estimates.prompt_tokens(admission.prompt, tenant.name)
+        targets = () if admission.counts else self.spec.classes[name].targets
         queued = QueuedRequest(
             number,
             name,
-            0 if admission.counts else self.estimates.prompt_tokens(admission.prompt, tenant.name),
+            tokens,
             len(admission.body),
             deadline,
             stream=admission.stream,
+            in_time_s=in_time_s(targets, tokens, output, stream=admission.stream),
             tenant=tenant.name,
             weight=tenant.weight,
             expected_output=output,
