@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from paceline_autoscaler import policies
-from paceline_autoscaler.model.outlook import KNOWN_BINS
+from paceline_autoscaler.model.outlook import KNOWN_BINS, service_outlook
 from paceline_autoscaler.model.work_history import WorkHistory, code_of
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
@@ -35,7 +35,7 @@ INTERACTIVE = RequestClass.INTERACTIVE
 STEADY = Knowledge(
     tuple((role, WorkHistory(codes=bytes([code_of(1.0)]) * KNOWN_BINS, mean=1.0)) for role in get_args(Role))
 )
-"""Demand has never moved, so it needs a capacity of its level, less half a per cent."""
+"""Demand has never moved, so it needs a capacity of its level, less a per cent or two that may wait."""
 
 
 def goal(**changes: Any) -> ScalingSpec:
@@ -63,6 +63,14 @@ def flows(rate: float, seconds: tuple[float, ...] = (5.0, 15.0, 60.0)) -> tuple[
 def demand(rate: float, **changes: Any) -> Demand:
     fields = {"output_tokens": float(OUTPUT), "in_flight": 1 if rate else 0, **changes}
     return Demand(1, 1, (ClassSignals(INTERACTIVE, flows(rate), **fields),))
+
+
+def needed(rate: float) -> float:
+    """The capacity that steady demand of this level needs."""
+    target = goal().targets[0]
+    return service_outlook(
+        STEADY.history("both"), goal().start_prior_s, rate, target.seconds, 1 - target.quantile
+    ).needed
 
 
 def load(worker: str, **changes: Any) -> WorkerLoad:

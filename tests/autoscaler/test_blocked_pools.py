@@ -28,7 +28,7 @@ def orders(decision: Decision) -> dict[str, int]:
 
 
 def test_three_stuck_starts_are_replaced_from_the_next_pool_within_one_pass() -> None:
-    decision, _ = decide(seen(2.6, status("cheap", 1, starting=3), status("dear", 0)), State())
+    decision, _ = decide(seen(3.2, status("cheap", 1, starting=3), status("dear", 0)), State())
     assert orders(decision) == {"cheap": 1, "dear": 3}
     assert (
         "pool cheap has no capacity (replicas cheap-new-0, cheap-new-1, cheap-new-2 are not ready" in decision.sentence

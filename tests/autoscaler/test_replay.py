@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.autoscaler.factories import demand, observation, view
+from tests.autoscaler.factories import demand, needed, observation, view
 from tests.autoscaler.ledgers import burst_in, entries_in, entry_of
 
 from paceline_autoscaler.output import replay as module
@@ -26,7 +26,8 @@ def test_an_entry_explains_itself_in_a_few_lines() -> None:
     entry = entry_of(observation(demand=replace(demand(3.0), expected=2), pools=(view(),)))
     first, *rest = explain(entry).splitlines()
     assert first == (
-        "2027-01-15T08:00:00Z  default/chat  1→4: demand 3.00 replica-s/s may need a capacity of 2.99 in 20 s; 1 ready"
+        "2027-01-15T08:00:00Z  default/chat  "
+        f"1→4: demand 3.00 replica-s/s may need a capacity of {needed(3.0):.2f} in 20 s; 1 ready"
     )
     assert [line.strip() for line in rest] == [
         "reason demand, limit none",

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.autoscaler.test_cluster_faults import BUSY
+from tests.autoscaler.test_cluster_faults import BUSY, THREE_BUSY
 from tests.autoscaler.test_controller import Rig
 
 from paceline_autoscaler.service_scaler import REPEAT_S
@@ -43,8 +43,8 @@ async def test_a_quiet_service_costs_a_read_a_minute_and_no_write_in_ten_minutes
 
 async def test_a_steady_service_under_load_refreshes_its_numbers_once_a_minute(rig: Rig) -> None:
     await rig.start(ready=3)
-    await rig.seconds(40, ready=3, requests=20)
-    made = await ten_minutes(rig, ready=3, arriving=100)
+    await rig.seconds(40, ready=3, requests=THREE_BUSY)
+    made = await ten_minutes(rig, ready=3, arriving=5 * THREE_BUSY)
     assert made["get_scale"] <= 11
     assert 8 <= made["patch_status"] <= 10
     assert made["put_state"] == 0
@@ -76,7 +76,7 @@ async def test_a_scale_up_reads_before_it_writes_and_once_for_its_new_workers(ri
     await rig.start()
     await rig.seconds(2, ready=1)
     before = requests(rig)
-    await rig.seconds(6, ready=1, requests=BUSY)
+    await rig.seconds(6, ready=1, requests=8 * BUSY)
     written = requests(rig)["set_scale"] - before["set_scale"]
     assert written >= 1
     assert requests(rig)["get_scale"] - before["get_scale"] == written
