@@ -108,6 +108,7 @@ class ClassSignals:
 
     `completed`: in the longest window; None if there were none, or workers report no token counts.
 
+    `overdue_tokens`: those of `queued_tokens` whose requests are too late for their targets.
     `oldest_s`: how long the oldest queued request has waited; `deadline_s`: until the nearest deadline of a queued one.
     """
 
@@ -116,6 +117,7 @@ class ClassSignals:
     output_tokens: float | None = None
     queued: int = 0
     queued_tokens: int = 0
+    overdue_tokens: int = 0
     held: int = 0
     in_flight: int = 0
     oldest_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Late work with a constant capacity, against queues worked out by hand and a search without short cuts."""
+"""Late work with a constant capacity, against what is worked out by hand and a search without short cuts."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,23 +12,21 @@ def test_nothing_is_late_where_capacity_is_never_exceeded() -> None:
     assert late_work([1.0] * 9, 1.0, 0.0) == 0.0
 
 
-def test_what_waits_longer_than_its_slack_is_late() -> None:
-    """A third of 2 on a capacity of 1: the queue grows to ten seconds' work, of which those of the second half wait
-    more than 5 s; then it stays as long.
-    """
-    step = [2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert late_work(step, 1.0, 10.0) == 0.0
-    half_of_the_step, all_after_it, left_beyond_five_seconds = 20 * 0.5, 5 * 10, 5
-    assert late_work(step, 1.0, 5.0) == pytest.approx(half_of_the_step + all_after_it + left_beyond_five_seconds)
+def test_what_exceeds_the_slack_is_late_once() -> None:
+    """A third of 2 on a capacity of 1 leaves ten seconds' work."""
+    assert late_work([2.0, 0.5, 0.5], 1.0, 10.0) == 0.0
+    assert late_work([2.0, 0.5, 0.5], 1.0, 4.0) == pytest.approx(6)
 
 
-def test_a_queue_that_shrinks_is_late_until_it_is_short_enough() -> None:
-    """A queue of 20 replica-s when the warm-up ends, which 2 replicas with work for one shorten by one a second."""
-    assert late_work([4.0, *[1.0] * 6], 2.0, 5.0, warm_up=1) == pytest.approx(10)
+def test_overdue_work_takes_a_ninth_of_the_capacity_until_it_is_done() -> None:
+    """Then that much of what arrives, and would just be in time, is late instead."""
+    assert late_work([2.0, *[1.0] * 5], 1.0, 4.0) == pytest.approx(6 + 5 * 10 / 9)
+    assert late_work([1.3, 0.5, 1.0, 1.0], 1.0, 2.0) == pytest.approx(1)
 
 
-def test_the_warm_up_counts_only_by_the_queue_that_it_leaves() -> None:
+def test_the_warm_up_is_never_late() -> None:
     assert late_work([9.0, 0.0, 0.0, *[1.0] * 6], 3.0, 2.0, warm_up=3) == 0.0
+    assert late_work([9.0, 0.0, 0.0, *[1.0] * 6], 3.0, 2.0) == pytest.approx(54)
 
 
 def test_the_thirds_of_a_bin_have_its_mean_and_dispersion() -> None:

@@ -20,9 +20,9 @@ STEADY = path(*[1.0] * 9)
 
 def test_the_share_is_over_the_work_of_all_paths() -> None:
     flood = path(*[4.0] * 9)
-    late = 240 + 90 - 3  # all of the window, and what it leaves but for a second's work
+    late = 60 * (1 + 3 / 9)  # what exceeds the capacity, less the ninth of it that goes to what is overdue
     assert late_share([flood, STEADY, STEADY], 3.0, 1.0) == pytest.approx(late / 360)
-    assert late_share([flood], 1.0, 1.0) == 1.0
+    assert late_share([flood], 0.0, 1.0) == 1.0
     assert late_share([path(*[0.0] * 9)], 1.0, 1.0) == 0.0
 
 

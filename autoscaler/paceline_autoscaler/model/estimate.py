@@ -70,8 +70,8 @@ class RoleEstimate:
 
     `demand` is the work rate of the classes with a target over the longest window, `surge` the highest that a shorter
     one shows for certain, `outlook` what it may come to when replicas ordered now serve. `backlog` is the waiting work
-    to do within the horizon, `urgent` its part that has a target, and `due` the part of each class without one that has
-    queued requests.
+    to do within the horizon, `urgent` its part that has a target, `overdue` the part of that which is too late for it,
+    and `due` the part of each class without one that has queued requests.
     """
 
     role: Role
@@ -82,6 +82,7 @@ class RoleEstimate:
     outlook: Outlook
     backlog: float
     urgent: float
+    overdue: float
     burn: float | None
     due: tuple[tuple[RequestClass, float], ...] = ()
 
@@ -305,6 +306,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
         outlook=service_outlook(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
         backlog=urgent + fsum(work for _, work in due),
         urgent=urgent,
+        overdue=min(_overdue(promised, prices[reference], state), urgent),
         burn=worst_burn(observation, role),
         due=due,
     )
@@ -372,6 +374,11 @@ def _queued(
         work = _queued_work(cls, unit, state)
         queued += work * (1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9)))
     return queued
+
+
+def _overdue(classes: list[ClassSignals], unit: TokenCost, state: LearnedState) -> float:
+    """Replica-seconds queued at gateways for requests that are too late for their targets."""
+    return fsum(_queued_work(cls, unit, state) * cls.overdue_tokens / max(cls.queued_tokens, 1) for cls in classes)
 
 
 def _due(cls: ClassSignals, unit: TokenCost, state: LearnedState, horizon_s: float) -> float:

@@ -1,16 +1,19 @@
-"""How much work is late with a constant capacity, where work is served first come, first served. Pure.
+"""How much work is late with a constant capacity, where the gateway lets what can still be in time go first. Pure.
 
-What waits longer than its slack is late, and so is what is left at the end and would wait as long. Rates are those of
-thirds of bins, in replica-s/s, and so are capacities; work is in replica-s.
+What exceeds the work that capacity does within the slack is overdue: it is late, and has a ninth of the capacity and
+what else is idle until it is done. Rates are those of thirds of bins, in replica-s/s, and so are capacities; work is in
+replica-s.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import fsum, sqrt
 
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
 
 THIRD_S = BIN_S / 3
+OVERDUE_SHARE = 1 / 9
+"""While requests are overdue, every ninth that goes is one of them."""
 _HALVINGS = 10
 _EVEN = sqrt(1.5)
 """Three values 1 - a, 1 and 1 + a have the variance a²/1.5."""
@@ -23,15 +26,20 @@ def thirds(rate: float, turn: int, dispersion: float) -> tuple[float, float, flo
     return first, second, third
 
 
-def late_work(rates: Sequence[float], capacity: float, slack_s: float, warm_up: int = 0) -> float:
+def late_work(rates: Iterable[float], capacity: float, slack_s: float, warm_up: int = 0) -> float:
     """The late work of rates that begin with an empty queue; that of the first `warm_up` is never late."""
-    late = waiting = 0.0
-    limit = slack_s * capacity
+    late = waiting = overdue = 0.0
+    served, limit = capacity * THIRD_S, slack_s * capacity
     for place, rate in enumerate(rates):
-        before, waiting = waiting, max(waiting + (rate - capacity) * THIRD_S, 0.0)
-        if place >= warm_up and max(before, waiting) > limit:
-            late += rate * THIRD_S * _share_beyond(before, waiting, limit)
-    return late + max(waiting - limit, 0.0)
+        kept = min(overdue, OVERDUE_SHARE * served)
+        waiting += rate * THIRD_S - (served - kept)
+        overdue -= kept
+        if waiting < 0:
+            overdue, waiting = max(overdue + waiting, 0.0), 0.0
+        elif waiting > limit:
+            late += waiting - limit if place >= warm_up else 0.0
+            overdue, waiting = overdue + waiting - limit, limit
+    return late
 
 
 def constant_capacity(history: WorkHistory, slack_s: float, allowed: float) -> float:
@@ -73,9 +81,3 @@ def _overloads(
                 place += 1
             yield rates
             place = marks.find(1, place)
-
-
-def _share_beyond(first: float, last: float, limit: float) -> float:
-    """The share of a span in which a queue that goes evenly from one length to another is longer than the limit."""
-    low, high = min(first, last), max(first, last)
-    return 1.0 if low >= limit else (high - limit) / (high - low)

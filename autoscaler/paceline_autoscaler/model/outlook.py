@@ -26,8 +26,8 @@ _GRID = 0.1
 _SMALLEST = 0.05
 _HALVINGS = 10
 _POINTS_KEPT = 256
-CONSTANT_SHARE = 0.25
-"""Of the share that may be late: a constant must have kept more than the promise."""
+PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
+"""Of the share that may be late, what is planned for paths, and for a constant: the rest is for what is not foreseen."""
 KNOWN_BINS = 60
 """Half an hour: a history with fewer known bins tells less than others' demand."""
 
@@ -61,7 +61,8 @@ class DemandOutlook:
         if key not in self._points:
             if len(self._points) >= _POINTS_KEPT:
                 self._points.clear()
-            self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), allowed)
+            share = PLANNED_SHARE * allowed
+            self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), share)
         found = self._points[key].times(level / exp(point * _GRID))
         if level > self._paths.highest:
             return found

@@ -81,9 +81,10 @@ class DeadlineQueue:
 
     def tokens(self) -> float:
         """Prompt tokens that wait."""
-        return sum(
-            cohort.requests * cohort.mix.prompt for cohorts in (self._overdue, self._in_time) for cohort in cohorts
-        )
+        return self.overdue_tokens() + sum(cohort.requests * cohort.mix.prompt for cohort in self._in_time)
+
+    def overdue_tokens(self) -> float:
+        return sum(cohort.requests * cohort.mix.prompt for cohort in self._overdue)
 
     def join(self, start: float, end: float, requests: float, mix: RequestMix) -> None:
         if requests <= _NONE:

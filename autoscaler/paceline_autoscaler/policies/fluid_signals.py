@@ -179,6 +179,7 @@ class FluidSignals:
                 output_tokens=completed.output_tokens / completed.requests if completed.requests >= 1 else None,
                 queued=queued,
                 queued_tokens=round(queue.tokens() * share) if queued else 0,
+                overdue_tokens=round(queue.overdue_tokens() * share) if queued else 0,
                 held=0 if self._pool.ready else queued,
                 in_flight=round(self._computing() + inside + sum(one.running for one in self._pool.draining)),
                 oldest_s=oldest_s,

@@ -82,8 +82,8 @@ class FluidModel:
 
     @property
     def work(self) -> float:
-        """Replica-seconds of work within the horizon."""
-        return self.group.backlog + self.group.surge * (self.start_s + self.clear_s)
+        """Replica-seconds of work within the horizon; what is overdue has time, since all others go first."""
+        return self.group.backlog - self.group.overdue + self.group.surge * (self.start_s + self.clear_s)
 
     def least(self) -> dict[str, int]:
         """The lowest counts, none below what is ordered, that suffice; cheap pools are filled first.

@@ -204,6 +204,7 @@ class DemandMeter:
             output_tokens=lengths.output_tokens / lengths.completed if lengths.completed >= 1 else None,
             queued=sum(row.queued for row in rows),
             queued_tokens=sum(row.queued_prompt_tokens for row in rows),
+            overdue_tokens=sum(row.overdue_prompt_tokens for row in rows),
             held=sum(row.held for row in rows),
             in_flight=sum(row.in_flight for row in rows),
             oldest_s=max((row.oldest_wait_s for row in rows), default=0.0),

@@ -178,6 +178,7 @@ class ClassDemand(WireModel):
     `completed_prompt_tokens`, of which `cached_tokens` needed no computation. `attended_pairs`: pairs of tokens that
     prefill attended to, u·(p - u/2) for a prompt of p tokens of which u were computed. `kv_reads`: KV tokens that
     decode steps read, o·(p + o/2) for o output tokens.
+    `overdue_prompt_tokens`: of queued requests that are too late for their targets.
     """
 
     name: RequestClass
@@ -192,6 +193,7 @@ class ClassDemand(WireModel):
     kv_reads: int = 0
     queued: int = 0
     queued_prompt_tokens: int = 0
+    overdue_prompt_tokens: int = 0
     oldest_wait_s: float = 0.0
     nearest_deadline_s: float | None = None
     held: int = 0

@@ -54,12 +54,15 @@ class _Queue:
 
     requests: int = 0
     prompt_tokens: int = 0
+    overdue_prompt_tokens: int = 0
     oldest: float | None = None
     deadline: float | None = None
 
-    def add(self, queued: QueuedRequest, *, late: bool) -> None:
+    def add(self, queued: QueuedRequest, now: float, *, late: bool) -> None:
         self.requests += 1
         self.prompt_tokens += queued.prompt_tokens
+        if queued.due <= now:
+            self.overdue_prompt_tokens += queued.prompt_tokens
         self.oldest = queued.joined if self.oldest is None else min(self.oldest, queued.joined)
         if not late:
             self.deadline = queued.deadline if self.deadline is None else min(self.deadline, queued.deadline)
@@ -82,7 +85,7 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
     parts: dict[str, _Queue] = {}
     for queued in queue:
         label = queued.tenant if queued.tenant in tallies else OTHER
-        parts.setdefault(label, _Queue()).add(queued, late=queued.id in late)
+        parts.setdefault(label, _Queue()).add(queued, now, late=queued.id in late)
     for tenant, tally in tallies.items():
         part = parts.get(tenant, _EMPTY)
         yield ClassDemand(
@@ -98,6 +101,7 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
             kv_reads=tally.kv_reads,
             queued=part.requests,
             queued_prompt_tokens=part.prompt_tokens,
+            overdue_prompt_tokens=part.overdue_prompt_tokens,
             oldest_wait_s=0.0 if part.oldest is None else max(now - part.oldest, 0.0),
             nearest_deadline_s=None if part.deadline is None else part.deadline - now,
             held=part.requests if held else 0,
