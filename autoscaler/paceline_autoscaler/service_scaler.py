@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states, worth_storing
+from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
 from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
@@ -69,6 +70,7 @@ class ServiceScaler:
         self.uid = uid
         self.state = State()
         self.knowledge = Knowledge()
+        self._recorder = HistoryRecorder()
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
@@ -153,6 +155,7 @@ class ServiceScaler:
         """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
+        self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now

@@ -63,6 +63,16 @@ def test_waiting_requests_are_described() -> None:
     assert (cls.oldest_wait_s, cls.nearest_deadline_s, cls.in_flight) == (3.0, 20.0, 0)
 
 
+def test_what_is_too_late_for_its_targets_is_told_apart() -> None:
+    made = service_state()
+    for number, in_time_s in enumerate([2.0, 3.0, 4.0]):
+        made.arrived(INTERACTIVE, 10)
+        queued = QueuedRequest(number, INTERACTIVE, 10 + number, 100, NOW + 60, in_time_s=in_time_s)
+        made.dispatcher.join(queued, NOW - 3)
+    (cls,) = service_demand(made, NOW).classes
+    assert (cls.queued, cls.queued_prompt_tokens, cls.overdue_prompt_tokens) == (3, 33, 21)
+
+
 def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
     made = service_state()
     made.arrived(INTERACTIVE, 10)

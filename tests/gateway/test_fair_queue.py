@@ -1,6 +1,7 @@
 """The fair line: whose turn it is, what it is charged, and that nobody is favoured, starved or lost."""
 
 import random
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,11 @@ NOW = 100.0
 INTERACTIVE = RequestClass.INTERACTIVE
 
 
-def queued(number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0) -> QueuedRequest:
+def queued(
+    number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0, in_time_s: float = inf
+) -> QueuedRequest:
     made = QueuedRequest(number, INTERACTIVE, tokens, 40, deadline=NOW + 30, tenant=tenant, weight=weight)
+    made.joined, made.in_time_s = NOW, in_time_s
     made.expected_output = output
     return made
 
@@ -130,6 +134,35 @@ def test_coming_and_going_earns_nothing_more() -> None:
         else:
             fair.leave(next(t for t in fair if t.tenant == "b"))
     assert served <= 15 + 1
+
+
+def test_what_is_overdue_lets_those_in_time_go_first() -> None:
+    fair = line(queued(0, in_time_s=1), queued(1, in_time_s=2), queued(2, in_time_s=9), queued(3))
+    fair.expire(NOW + 2)
+    assert [go(fair).id for _ in range(4)] == [2, 3, 0, 1]
+
+
+def test_what_is_overdue_does_not_starve() -> None:
+    """However many come later, every ninth to go is the first of those that are overdue."""
+    fair = line(*[queued(n, in_time_s=1) for n in range(2)], *[queued(n) for n in range(10, 40)])
+    fair.expire(NOW + 1)
+    served = [go(fair).id for _ in range(32)]
+    assert (served.index(0), served.index(1)) == (OVERTAKEN, 2 * OVERTAKEN + 1)
+
+
+def test_what_is_overdue_keeps_its_tenants_turn() -> None:
+    """It lets its own tenant's requests go first, not those of others."""
+    fair = line(queued(0, "a", in_time_s=1), queued(1, "b"), queued(2, "b"), queued(3, "a"))
+    fair.expire(NOW + 1)
+    assert [go(fair).id for _ in range(4)] == [3, 1, 0, 2]
+
+
+def test_a_cached_prefix_does_not_bring_an_overdue_request_before_one_in_time() -> None:
+    fair = line(queued(9, in_time_s=1), queued(0), queued(1))
+    fair.expire(NOW + 1)
+    gone = fair.next(lambda each: each.id)
+    assert gone is not None
+    assert gone.id == 1
 
 
 def test_one_who_lost_its_worker_goes_before_all_and_a_begun_stream_before_that() -> None:
@@ -306,11 +339,16 @@ class Days(RuleBasedStateMachine):
         self.joined: dict[int, QueuedRequest] = {}
         self.gone: dict[int, QueuedRequest] = {}
 
-    @rule(tenant=st.sampled_from("abc"), tokens=st.integers(1, 99), patience=st.integers(0, 9))
-    def join(self, tenant: str, tokens: int, patience: int) -> None:
+    @rule(
+        tenant=st.sampled_from("abc"),
+        tokens=st.integers(1, 99),
+        patience=st.integers(0, 9),
+        in_time_s=st.sampled_from([0.0, 2.0, inf]),
+    )
+    def join(self, tenant: str, tokens: int, patience: int, in_time_s: float) -> None:
         self.number += 1
         new = self.joined[self.number] = queued(self.number, tenant, tokens, weight=1 + ord(tenant) % 2, output=3)
-        new.deadline = self.now + patience
+        new.joined, new.deadline, new.in_time_s = self.now, self.now + patience, in_time_s
         self.fair.join(new)
 
     @rule(cached=st.booleans())

@@ -1,10 +1,11 @@
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from paceline_core.objects.resolved import Target
 from paceline_core.registry import Outcome, RequestClass, Verdict
-from paceline_gateway.request.slo import evaluate_slos
+from paceline_gateway.request.slo import evaluate_slos, in_time_s
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 
 CLS = RequestClass.INTERACTIVE
@@ -89,3 +90,23 @@ def test_targets_of_other_classes_do_not_apply() -> None:
 
 def test_a_request_that_named_no_known_model_is_not_judged() -> None:
     assert evaluate_slos(replace(record(), terms=None, outcome=Outcome.SHED), [TTFT]) == []
+
+
+def test_a_stream_is_in_time_until_its_loosest_ttft() -> None:
+    targets = [
+        Target(RequestClass.INTERACTIVE, "ttft", 0.5, 0.5),
+        Target(RequestClass.INTERACTIVE, "ttft", 0.99, 2.0, 0.001),
+        Target(RequestClass.INTERACTIVE, "e2e", 0.99, 60.0),
+    ]
+    assert in_time_s(targets, 3000, 100, stream=True) == 5.0
+    assert in_time_s(targets[2:], 3000, 100, stream=True) == inf
+    assert in_time_s([], 3000, 100, stream=False) == inf
+
+
+def test_a_whole_answer_is_in_time_while_its_tokens_can_come_as_promised() -> None:
+    """100 tokens of 0.05 s before its end; derived from TTFT and TPOT, that leaves the TTFT."""
+    tpot = Target(RequestClass.INTERACTIVE, "tpot", 0.99, 0.05)
+    promised = [tpot, Target(RequestClass.INTERACTIVE, "e2e", 0.99, 9.0)]
+    assert in_time_s(promised, 3000, 100, stream=False) == pytest.approx(4.0)
+    derived = [tpot, Target(RequestClass.INTERACTIVE, "ttft", 0.99, 2.0)]
+    assert in_time_s(derived, 3000, 100, stream=False) == pytest.approx(2.0)

@@ -1,16 +1,17 @@
 """Keeps the history of each role's work, and the knowledge that decisions have of it. No I/O.
 
-The knowledge is renewed every RENEW_S, so that ledgers have it once for many entries.
+The knowledge is renewed when it has grown by RENEW_SHARE, so that ledgers have a long one once for many entries.
 """
 
 from dataclasses import dataclass, field, replace
 
 from paceline_autoscaler.model.estimate import work_rates
-from paceline_autoscaler.model.work_history import WorkHistory, WorkMeter
+from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, WorkMeter
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import Observation, Role
 
-RENEW_S = 600.0
+RENEW_S, RENEW_SHARE = 600.0, 1 / 24
+"""Once an hour for a day's history, and not before this time."""
 
 
 @dataclass(slots=True)
@@ -36,7 +37,8 @@ class HistoryRecorder:
             for role, (rate, seconds) in work_rates(observation, learned, now - self._seen).items():
                 self._meters.setdefault(role, WorkMeter()).add(now, rate, seconds)
         self._seen = now
-        if self._renewed is None or now - self._renewed < RENEW_S:
+        known_s = max((history.known for _, history in before.histories), default=0) * BIN_S
+        if self._renewed is None or now - self._renewed < max(RENEW_S, RENEW_SHARE * known_s):
             return before
         self._renewed = now
         return replace(before, histories=self.histories)

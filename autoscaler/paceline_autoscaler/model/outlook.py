@@ -27,7 +27,7 @@ _SMALLEST = 0.05
 _HALVINGS = 10
 _POINTS_KEPT = 256
 PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
-"""Of the share that may be late, what is planned for paths, and for a constant: the rest is for what is not foreseen."""
+"""Of the share that may be late, for paths and for a constant: the rest is for what is not foreseen."""
 KNOWN_BINS = 60
 """Half an hour: a history with fewer known bins tells less than others' demand."""
 

@@ -122,8 +122,7 @@ class FairQueue:
             own[queued.id] = queued
         else:
             self._own.setdefault(queued.tenant, TenantQueue()).join(queued)
-            if queued.due < inf:
-                heapq.heappush(self._due, (queued.due, queued.id))
+            self._watch(queued)
             self.accounts.enter(queued.tenant, queued.weight, self._largest)
         self._count(queued, 1)
         self.shares.add(queued.tenant, queued.weight, 1)
@@ -201,6 +200,14 @@ class FairQueue:
         """The tenant's last request to join, of those that have not been served."""
         own = self._own.get(tenant)
         return own.newest if own else None
+
+    def _watch(self, queued: QueuedRequest) -> None:
+        """Note when it is overdue."""
+        if queued.due < inf:
+            heapq.heappush(self._due, (queued.due, queued.id))
+        if len(self._due) > 2 * len(self._all) + 64:
+            self._due = [(one.due, one.id) for one in self._all.values() if one.due < inf]
+            heapq.heapify(self._due)
 
     def _first_charge(self, queued: QueuedRequest) -> float:
         """The charge for a request's first dispatch."""

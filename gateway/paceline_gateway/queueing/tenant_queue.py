@@ -50,8 +50,9 @@ class TenantQueue:
 
     def set_overdue(self, queued: QueuedRequest) -> None:
         """It lets the others go first from now on."""
-        queued.overtaken = 0
-        self._overdue[queued.id] = self._in_time.pop(queued.id)
+        if self._in_time.pop(queued.id, None) is not None:
+            queued.overtaken = 0
+            self._overdue[queued.id] = queued
 
     def overtake(self, queued: QueuedRequest) -> None:
         """This request goes: count it against the first of either kind if that is another one."""
