@@ -7,15 +7,13 @@ decoding's.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import fsum
 
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel, mean_request
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import ClassSignals, Role, WorkerLoad
 
 OUTPUT_PRIOR = 128.0
-_SURE_AFTER_S = 30.0
-_SURENESS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +80,15 @@ def work_level(classes: Iterable[ClassSignals], unit: TokenCost, learned_output:
 def work_rate(
     classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None, shortest_s: float = 0.0
 ) -> float:
-    """The highest significant rate of any window from `shortest_s` on; the longest one always counts.
-
-    A short window sees a step early and noise always: a window under 30 s is reduced by two standard deviations of its
-    Poisson count.
-    """
-    windows: dict[int, tuple[float, float, float]] = {}
+    """The highest rate of any window from `shortest_s` on; the longest one always counts."""
+    windows: dict[int, float] = {}
     for cls in classes:
         output = output_of(cls, learned_output)
         for index, flow in enumerate(cls.flows):
-            if flow.seconds < shortest_s and index < len(cls.flows) - 1:
-                continue
-            work, arrivals, _ = windows.get(index, (0.0, 0.0, 0.0))
-            more = unit.of(flow.arrivals, flow.prompt_tokens, output)
-            windows[index] = (work + more, arrivals + flow.arrivals, flow.seconds)
-    highest = 0.0
-    for work, arrivals, seconds in windows.values():
-        sure = 1.0 if seconds >= _SURE_AFTER_S or arrivals == 0 else max(1 - _SURENESS / sqrt(arrivals), 0.0)
-        highest = max(highest, work / max(seconds, 1.0) * sure)
-    return highest
+            if flow.seconds >= shortest_s or index == len(cls.flows) - 1:
+                work = unit.of(flow.arrivals, flow.prompt_tokens, output)
+                windows[index] = windows.get(index, 0.0) + work / max(flow.seconds, 1.0)
+    return max(windows.values(), default=0.0)
 
 
 def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import exp, floor
 from typing import Self
 
+from paceline_autoscaler.model.late_work import BUSY_S
 from paceline_autoscaler.types import Role
 
 DERATE_RECOVERY_S = 2 * 3600.0
@@ -21,12 +22,13 @@ class DemandPeak:
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history: `rate` is the capacity that demand needs, now or once replicas have started.
+    """What one pass adds to a history: `demand`, and `rate`, the capacity that it needs once replicas have started.
 
     `complete`: every gateway has reported; `behind`: work or a start is pending.
     """
 
     now: float
+    demand: float
     rate: float
     ready: int
     complete: bool
@@ -40,7 +42,8 @@ class DemandHistory:
 
     `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `backlog`:
     replica-seconds that waited then; `caught_up_at`: when no backlog was left for the first time after it; `derate`
-    (0 to 1]: how much of the usable capacity attainment has shown to be real; `latest`: the last rate.
+    (0 to 1]: how much of the usable capacity attainment has shown to be real; `latest`: the last rate; `mean`: that of
+    demand over about BUSY_S until `mean_at`.
     """
 
     role: Role
@@ -52,7 +55,9 @@ class DemandHistory:
     caught_up_at: float | None = None
     derate: float = 1.0
     derate_at: float = 0.0
-    latest: float = 0.0
+    latest: float | None = None
+    mean: float = 0.0
+    mean_at: float | None = None
 
     @property
     def peak(self) -> float:
@@ -82,7 +87,19 @@ class DemandHistory:
             derate=self.recovered(now),
             derate_at=now,
             latest=sample.rate,
+            mean=self.mean_with(now, sample.demand),
+            mean_at=now,
         )
+
+    def mean_with(self, now: float, demand: float) -> float:
+        """The mean if demand has been like this since the last sample."""
+        if self.mean_at is None:
+            return demand
+        return demand + (self.mean - demand) * exp(-max(now - self.mean_at, 0.0) / BUSY_S)
+
+    def with_peak(self, now: float, rate: float, window_s: float) -> "DemandHistory":
+        """Keep what has been ordered for a backlog like what demand needed."""
+        return replace(self, peaks=_peaks(self.peaks, now, max(rate, self.peak), window_s))
 
 
 @dataclass(frozen=True, slots=True)

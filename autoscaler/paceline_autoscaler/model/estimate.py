@@ -40,6 +40,7 @@ SILENCE_LIMIT_S = 600.0
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
 _MIN_JUDGED = 10
 _TOLERATED_WAIT_S = 1.0
+_USUAL_TPOT_S = 0.05
 _NO_TARGET_QUANTILE = 0.95
 
 
@@ -63,13 +64,17 @@ class PoolEstimate:
     def ready(self) -> int:
         return min(self.status.ready, self.status.desired)
 
+    def present(self, count: int) -> int:
+        """How many of `count` replicas are not absent; if they are fewer than ordered, absent ones go first."""
+        return count - max(self.absent - max(self.status.desired - count, 0), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class RoleEstimate:
     """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time.
 
     `demand` is the work rate of the classes with a target over the longest window, `surge` the highest that a shorter
-    one shows for certain, `outlook` what it may come to when replicas ordered now serve. `backlog` is the waiting work
+    one shows, `outlook` what it may come to when replicas ordered now serve. `backlog` is the waiting work
     to do within the horizon, `urgent` its part that has a target, `overdue` the part of that which is too late for it,
     and `due` the part of each class without one that has queued requests.
     """
@@ -105,8 +110,8 @@ class RoleEstimate:
         return tuple(sorted(chain.from_iterable(pool.etas for pool in self.pools)))
 
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
-        """Work rate that these many replicas can take on within the SLO."""
-        return USABLE * derate * fsum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
+        """Work rate that these many replicas can take on within the SLO; fewer than ordered go without absent ones."""
+        return USABLE * derate * fsum(pool.present(counts[pool.spec.name]) / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
         return {pool.spec.name: pool.status.desired for pool in self.pools}
@@ -117,7 +122,8 @@ class WorkEstimate:
     """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request.
 
     `unreported`: the pools of which a ready replica reports no load, and has done so lately, or none does.
-    `forecast`: demand at the end of the horizon.
+    `answer_s`: how long answers take at most, of the usual length: misses are known as late as that. `forecast`: demand
+    at the end of the horizon.
     """
 
     observation: Observation
@@ -129,6 +135,7 @@ class WorkEstimate:
     burn: float | None
     start_s: float
     drain_s: float
+    answer_s: float
     forecast: DemandForecast | None = None
 
     @property
@@ -180,6 +187,7 @@ def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge
         burn=worst_burn(observation, None),
         start_s=start,
         drain_s=drain_s(observation.goal, state),
+        answer_s=_answer_s(observation.goal, state),
         forecast=_forecast(groups, start),
     )
 
@@ -204,6 +212,11 @@ def _shortest(cls: ClassSignals, seconds: float) -> ClassSignals:
     """With the shortest window alone that covers so many seconds, else the longest."""
     covering = [flow for flow in cls.flows if flow.seconds >= seconds - 0.5]
     return replace(cls, flows=tuple(covering[:1]) or cls.flows[-1:])
+
+
+def _answer_s(spec: ScalingSpec, state: LearnedState) -> float:
+    tpots = [target.seconds for target in spec.targets if target.metric == "tpot"]
+    return max(tpots, default=_USUAL_TPOT_S) * (state.output_tokens or 0.0)
 
 
 def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:

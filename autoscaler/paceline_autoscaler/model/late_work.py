@@ -7,13 +7,14 @@ replica-s.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import fsum, sqrt
+from math import exp, fsum, sqrt
 
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
 
 THIRD_S = BIN_S / 3
 OVERDUE_SHARE = 1 / 9
 """While requests are overdue, every ninth that goes is one of them."""
+BUSY_S = 300.0
 _HALVINGS = 10
 _EVEN = sqrt(1.5)
 """Three values 1 - a, 1 and 1 + a have the variance a²/1.5."""
@@ -59,6 +60,17 @@ def constant_capacity(history: WorkHistory, slack_s: float, allowed: float) -> f
         else:
             high = middle
     return high
+
+
+def busiest(history: WorkHistory) -> float:
+    """The highest that a mean over about BUSY_S has been."""
+    highest, weight = 0.0, 1 - exp(-BIN_S / BUSY_S)
+    for rates in history.segments():
+        mean = rates[0]
+        for rate in rates:
+            mean += weight * (rate - mean)
+            highest = max(highest, mean)
+    return highest
 
 
 def _overloads(

@@ -6,18 +6,18 @@ now comes too late for it.
 Paths scale with the level, and so does the capacity that they need: it is searched for at points of a grid of levels,
 once, and read off in between.
 
-Demand that has been as high before needs no more than the constant capacity with which far less than the allowed share
-of all that history had would have been late: where demand jumps too often to be followed, a constant is cheaper.
+A constant capacity may have kept late work far below the allowed share through all of history: where demand jumps too
+often to be followed, that is cheaper.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil, exp, fsum, log
+from dataclasses import astuple, dataclass, replace
+from math import ceil, exp, fsum, inf, log
 from weakref import WeakKeyDictionary
 
 from paceline_autoscaler.model.demand_library import LIBRARY
 from paceline_autoscaler.model.demand_paths import WARM_UP, DemandPaths, Path
-from paceline_autoscaler.model.late_work import THIRD_S, constant_capacity, late_work
+from paceline_autoscaler.model.late_work import THIRD_S, busiest, constant_capacity, late_work
 from paceline_autoscaler.model.series import quantile
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory
 
@@ -34,14 +34,19 @@ KNOWN_BINS = 60
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """From one level: the capacity to keep late work within a share, and quantiles of the demand of the window."""
+    """From one level: the capacity to keep late work within a share, and quantiles of the demand of the window.
+
+    `constant`: the capacity that kept it through all of history, while demand was `busiest` at most for some minutes.
+    """
 
     needed: float
     p50: float
     p90: float
+    constant: float = inf
+    busiest: float = 0.0
 
     def times(self, factor: float) -> "Outlook":
-        return Outlook(self.needed * factor, self.p50 * factor, self.p90 * factor)
+        return Outlook(*(factor * value for value in astuple(self)))
 
 
 class DemandOutlook:
@@ -50,6 +55,7 @@ class DemandOutlook:
     def __init__(self, history: WorkHistory, lead_bins: int) -> None:
         self._paths = DemandPaths(list(history.segments()), lead_bins, history.dispersion)
         self._history = replace(history)
+        self._busiest = busiest(history)
         self._constants: dict[tuple[int, float], float] = {}
         self._points: dict[tuple[int, int, float], Outlook] = {}
 
@@ -64,9 +70,7 @@ class DemandOutlook:
             share = PLANNED_SHARE * allowed
             self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), share)
         found = self._points[key].times(level / exp(point * _GRID))
-        if level > self._paths.highest:
-            return found
-        return replace(found, needed=min(found.needed, self._constant(slack, allowed)))
+        return replace(found, constant=self._constant(slack, allowed), busiest=self._busiest)
 
     def _constant(self, slack: int, allowed: float) -> float:
         if (slack, allowed) not in self._constants:

@@ -23,8 +23,12 @@ from paceline_core.registry.enums import RequestClass, ScaleReason
 from paceline_core.units import counted
 
 MIN_DERATE = 0.5
+TEACHING_SHARE = 0.7
+"""Of the modelled capacity: with less demand and no backlog, misses say nothing about capacity."""
 UNBOUNDED = 100_000
 TOLERANCE = 0.1
+SPARE, UNDERRATED = 1.1, 0.99
+"""While the derate is below that, so much more than needed must stay: with just enough, targets were missed."""
 METRICS_LAG_S = 15.0
 """How old the newest sample of a usual scrape may be."""
 
@@ -39,11 +43,11 @@ class SloPolicy:
     ) -> tuple[Recommendation, DemandHistories]:
         complete = MissingSignal.GATEWAYS not in work.missing
         behind = work.backlogged or bool(group.pending)
-        needed = group.outlook.needed
-        sample = DemandSample(work.observation.now, needed, group.ready, complete, group.urgent, behind)
-        before = own.of(group.role)
+        now, before = work.observation.now, own.of(group.role)
+        needed = _needed(group, before.mean_with(now, group.demand))
+        sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind)
         history = before.with_sample(sample, work.round_trip_s)
-        confirmed = needed if before.complete_since is None else min(needed, before.latest)
+        confirmed = needed if before.latest is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
         if not group.speed_known:
@@ -54,6 +58,8 @@ class SloPolicy:
             recommendation = ctx.recommend(ctx.counts, reason, body)
         elif ctx.least != ctx.counts:
             recommendation = _up(ctx, ctx.least)
+            if recommendation.reason is ScaleReason.BACKLOG:
+                history = history.with_peak(now, ctx.capacity(ctx.least), work.round_trip_s)
         elif _overrated(ctx):
             recommendation = _one_more(ctx)
             modelled = ctx.group.capacity(ctx.counts, 1.0)
@@ -64,6 +70,18 @@ class SloPolicy:
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, own.having(history)
+
+
+def _needed(group: RoleEstimate, mean: float) -> float:
+    """What the outlook says, within what the past says about the mean of the last minutes.
+
+    While that is as high as it has been, no more than the constant that kept up with it; beyond, no less than that in
+    proportion: it is not known that demand comes back from there.
+    """
+    outlook = group.outlook
+    if mean <= outlook.busiest:
+        return min(outlook.needed, outlook.constant)
+    return max(outlook.needed, outlook.constant * mean / outlook.busiest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +182,9 @@ class _Context:
         return self.group.capacity(counts, self.history.derate)
 
     def suffice(self, counts: dict[str, int], needed: float) -> bool:
-        """Whether these counts have this capacity, and do all work that waits."""
-        return self.capacity(counts) >= needed and self.fluid.fits(counts)
+        """Whether these counts have this capacity, and do all work that waits; more where the model has overrated."""
+        spare = 1.0 if self.history.derate > UNDERRATED else SPARE
+        return self.capacity(counts) >= spare * needed and self.fluid.fits(counts)
 
     def rejected(self, counts: dict[str, int], why: str) -> RejectedCount:
         """These counts beside what the other roles order."""
@@ -208,10 +227,10 @@ def _overrated(ctx: _Context) -> bool:
         return False
     if ctx.history.caught_up_at is None:
         return ctx.work.backlogged and ctx.catch_up_left_s <= 0 and _outlasts_a_start(ctx)
-    settled_at = max(ctx.history.supply_since + ctx.work.clear_s, ctx.history.caught_up_at)
+    settled_at = max(ctx.history.supply_since + ctx.work.clear_s, ctx.history.caught_up_at) + ctx.work.answer_s
     if ctx.work.observation.now - settled_at < attainment.window_s + METRICS_LAG_S:
         return False
-    return ctx.work.backlogged or group.demand >= MIN_DERATE * group.capacity(ctx.counts, 1.0)
+    return ctx.work.backlogged or group.demand >= TEACHING_SHARE * group.capacity(ctx.counts, 1.0)
 
 
 def _outlasts_a_start(ctx: _Context) -> bool:
@@ -237,9 +256,9 @@ def _one_more(ctx: _Context) -> Recommendation:
 
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
-    work, highest = ctx.work, max(ctx.history.peak, ctx.group.outlook.needed)
+    work, highest = ctx.work, ctx.history.peak
     fewer = _one_fewer(ctx, ctx.counts)
-    if fewer is None:
+    if fewer is None or ctx.burning:
         return _hold(ctx)
     need = f"a capacity of {highest:.2f} was needed in the last {work.round_trip_s:.0f} s"
     if not ctx.suffice(fewer, highest):
