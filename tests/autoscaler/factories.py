@@ -65,12 +65,11 @@ def demand(rate: float, **changes: Any) -> Demand:
     return Demand(1, 1, (ClassSignals(INTERACTIVE, flows(rate), **fields),))
 
 
-def needed(rate: float) -> float:
-    """The capacity that steady demand of this level needs."""
-    target = goal().targets[0]
-    return service_outlook(
-        STEADY.history("both"), goal().start_prior_s, rate, target.seconds, 1 - target.quantile
-    ).needed
+def needed(rate: float, mean: float | None = None) -> float:
+    """The capacity that demand of this level needs; it has been so for minutes, unless another mean is given."""
+    target, history = goal().targets[0], STEADY.history("both")
+    outlook = service_outlook(history, goal().start_prior_s, rate, target.seconds, 1 - target.quantile)
+    return outlook.needed_after(rate, rate if mean is None else mean)
 
 
 def load(worker: str, **changes: Any) -> WorkerLoad:

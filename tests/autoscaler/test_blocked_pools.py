@@ -68,7 +68,7 @@ def test_a_pool_is_tried_again_once_its_block_is_over_and_blocked_for_longer_if_
     assert (state.learned.blocked[0].tries, state.learned.blocked[0].until) == (2, NOW + 111 + 120)
 
 
-@pytest.mark.parametrize(("rate", "dear"), [(2.8, 2), (1.5, 1), (0.5, 0)])
+@pytest.mark.parametrize(("rate", "dear"), [(2.5, 2), (1.5, 1), (0.5, 0)])
 def test_an_absent_order_goes_before_a_replica_that_works(rate: float, dear: int) -> None:
     state = State()
     for ago in range(600, 0, -5):

@@ -34,7 +34,7 @@ def decided(seen: Observation, state: State | None = None, knowledge: Knowledge 
     return decide(seen, state or State(), knowledge)[0]
 
 
-@pytest.mark.parametrize(("rate", "replicas"), [(0.5, 1), (0.97, 1), (1.0, 2), (1.94, 2), (2.0, 3), (3.0, 4), (4.4, 5)])
+@pytest.mark.parametrize(("rate", "replicas"), [(0.5, 1), (0.95, 1), (1.0, 2), (1.9, 2), (2.0, 3), (3.0, 4), (4.4, 5)])
 def test_replicas_follow_demand(rate: float, replicas: int) -> None:
     """97 % of each is planned with."""
     assert decided(observation(demand=demand(rate))).replicas == replicas
@@ -139,7 +139,7 @@ def test_nothing_is_released_before_a_round_trip_has_been_observed() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "left", "capacity"),
-    [(0.5, 1, "1 replica has 0.97"), (1.5, 2, "2 replicas have 1.94"), (2.8, 3, "3 replicas have 2.91")],
+    [(0.5, 1, "1 replica has 0.97"), (1.5, 2, "2 replicas have 1.94"), (2.5, 3, "3 replicas have 2.91")],
 )
 def test_all_replicas_that_a_round_trip_did_not_need_leave_at_once(rate: float, left: int, capacity: str) -> None:
     seen = observation(demand=demand(rate), pools=(view(ready=4),))
@@ -158,7 +158,7 @@ def test_a_peak_within_the_round_trip_keeps_its_replicas() -> None:
     assert decision.direction is Direction.HOLD
     (rejected,) = decision.rejected
     assert rejected.sentence == (
-        f"2 for $8.00 an hour: a capacity of {needed(2.4):.2f} was needed in the last 50 s, and they have 1.94"
+        f"2 for $8.00 an hour: a capacity of {needed(2.4, 0.5):.2f} was needed in the last 50 s, and they have 1.94"
     )
 
 
@@ -206,9 +206,9 @@ def test_attainment_never_takes_away() -> None:
 
 
 def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
-    burning = observation(demand=demand(0.7), attainment=attainment(80, 20))
-    _, state = decide(burning, seasoned(observation(demand=demand(0.7))))
-    calm = observation(now=NOW + 600, demand=demand(0.7), pools=(view(ready=2),))
+    burning = observation(demand=demand(0.68), attainment=attainment(80, 20))
+    _, state = decide(burning, seasoned(observation(demand=demand(0.68))))
+    calm = observation(now=NOW + 600, demand=demand(0.68), pools=(view(ready=2),))
     assert decided(calm, seasoned(calm, 500, state)).replicas == 2
     untaught = seasoned(calm, 500)
     assert decided(calm, untaught).replicas == 1

@@ -52,6 +52,7 @@ class DemandPaths:
     def __init__(self, segments: Sequence[Sequence[float]], lead_bins: int, dispersion: float) -> None:
         self._ahead = max(lead_bins, 1) - 1
         found = sorted(self._anchors(segments))
+        self.highest = exp(found[-1][0]) if found else 0.0
         found = found[:: -(-len(found) // MAX_ANCHORS) or 1]
         self._levels = array("d", [level for level, _, _ in found])
         self._rates = array("d", [rate for _, rates, place in found for rate in rates[place : place + 1 + WINDOW_BINS]])

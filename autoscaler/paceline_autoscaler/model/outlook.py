@@ -36,17 +36,29 @@ KNOWN_BINS = 60
 class Outlook:
     """From one level: the capacity to keep late work within a share, and quantiles of the demand of the window.
 
-    `constant`: the capacity that kept it through all of history, while demand was `busiest` at most for some minutes.
+    `constant`: the capacity that kept it through all of history, in which levels were at most `highest`, and their mean
+    over some minutes at most `busiest`.
     """
 
     needed: float
     p50: float
     p90: float
     constant: float = inf
-    busiest: float = 0.0
+    highest: float = inf
+    busiest: float = inf
 
     def times(self, factor: float) -> "Outlook":
         return Outlook(*(factor * value for value in astuple(self)))
+
+    def needed_after(self, level: float, mean: float) -> float:
+        """The capacity that is needed, within what the past says about this level, and about the mean of some minutes.
+
+        While the mean is no higher than it has been, no more than the constant is needed, in proportion if the level is
+        higher. Beyond, no less than that in proportion: demand may not come back from there.
+        """
+        if mean <= self.busiest:
+            return min(self.needed, self.constant * max(level / self.highest, 1.0))
+        return max(self.needed, self.constant * mean / self.busiest)
 
 
 class DemandOutlook:
@@ -70,7 +82,8 @@ class DemandOutlook:
             share = PLANNED_SHARE * allowed
             self._points[key] = _outlook(self._paths.of(exp(point * _GRID)), exp(slack * _GRID), share)
         found = self._points[key].times(level / exp(point * _GRID))
-        return replace(found, constant=self._constant(slack, allowed), busiest=self._busiest)
+        constant = self._constant(slack, allowed)
+        return replace(found, constant=constant, highest=self._paths.highest, busiest=self._busiest)
 
     def _constant(self, slack: int, allowed: float) -> float:
         if (slack, allowed) not in self._constants:
@@ -87,7 +100,8 @@ def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: 
     if history.known >= KNOWN_BINS:
         return outlook_of(history, lead_bins(lead_s)).at(level, slack_s, allowed)
     usual = max(history.mean or level, _SMALLEST)
-    return outlook_of(LIBRARY, lead_bins(lead_s)).at(level / usual, slack_s, allowed).times(usual)
+    found = outlook_of(LIBRARY, lead_bins(lead_s)).at(level / usual, slack_s, allowed).times(usual)
+    return replace(found, constant=inf, highest=inf, busiest=inf)
 
 
 _made: WeakKeyDictionary[WorkHistory, dict[int, DemandOutlook]] = WeakKeyDictionary()

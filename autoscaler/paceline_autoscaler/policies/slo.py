@@ -18,7 +18,7 @@ from math import fsum
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandSample
 from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.policies.constraints import cost_per_hour
-from paceline_autoscaler.types import MissingSignal, Recommendation, RejectedCount
+from paceline_autoscaler.types import DEMAND_WINDOWS_S, MissingSignal, Recommendation, RejectedCount
 from paceline_core.registry.enums import RequestClass, ScaleReason
 from paceline_core.units import counted
 
@@ -29,6 +29,9 @@ UNBOUNDED = 100_000
 TOLERANCE = 0.1
 SPARE, UNDERRATED = 1.1, 0.99
 """While the derate is below that, so much more than needed must stay: with just enough, targets were missed."""
+HYSTERESIS = 0.3
+"""Replicas that are left beyond what was needed in a round trip, if it is shorter than the window of demand: its noise
+does not show within it."""
 METRICS_LAG_S = 15.0
 """How old the newest sample of a usual scrape may be."""
 
@@ -44,7 +47,7 @@ class SloPolicy:
         complete = MissingSignal.GATEWAYS not in work.missing
         behind = work.backlogged or bool(group.pending)
         now, before = work.observation.now, own.of(group.role)
-        needed = _needed(group, before.mean_with(now, group.demand))
+        needed = group.outlook.needed_after(group.demand, before.mean_with(now, group.demand))
         sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind)
         history = before.with_sample(sample, work.round_trip_s)
         confirmed = needed if before.latest is None else min(needed, before.latest)
@@ -70,18 +73,6 @@ class SloPolicy:
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, own.having(history)
-
-
-def _needed(group: RoleEstimate, mean: float) -> float:
-    """What the outlook says, within what the past says about the mean of the last minutes.
-
-    While that is as high as it has been, no more than the constant that kept up with it; beyond, no less than that in
-    proportion: it is not known that demand comes back from there.
-    """
-    outlook = group.outlook
-    if mean <= outlook.busiest:
-        return min(outlook.needed, outlook.constant)
-    return max(outlook.needed, outlook.constant * mean / outlook.busiest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +173,11 @@ class _Context:
         return self.group.capacity(counts, self.history.derate)
 
     def suffice(self, counts: dict[str, int], needed: float) -> bool:
-        """Whether these counts have this capacity, and do all work that waits; more where the model has overrated."""
+        """Whether these counts have this capacity, with a margin where it is not sure, and do all work that waits."""
         spare = 1.0 if self.history.derate > UNDERRATED else SPARE
-        return self.capacity(counts) >= spare * needed and self.fluid.fits(counts)
+        brief = self.work.round_trip_s < DEMAND_WINDOWS_S[-1]
+        margin = HYSTERESIS * USABLE * self.history.derate if brief else 0.0
+        return self.capacity(counts) >= spare * needed + margin and self.fluid.fits(counts)
 
     def rejected(self, counts: dict[str, int], why: str) -> RejectedCount:
         """These counts beside what the other roles order."""

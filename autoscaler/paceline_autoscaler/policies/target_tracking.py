@@ -38,7 +38,8 @@ class TargetTracking:
         self, group: RoleEstimate, work: WorkEstimate, own: DemandHistories
     ) -> tuple[Recommendation, DemandHistories]:
         need = self.signal(group, work)
-        sample = DemandSample(work.observation.now, need, group.ready, MissingSignal.GATEWAYS not in work.missing)
+        complete = MissingSignal.GATEWAYS not in work.missing
+        sample = DemandSample(work.observation.now, need, need, group.ready, complete)
         history = own.of(group.role).with_sample(sample, WINDOW_S)
         highest = history.peak if history.covered_s(sample.now) >= WINDOW_S else None
         own = own.having(history)
