@@ -314,7 +314,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class DemandForecast:
-    """Demand `after_s` seconds from now over the paths that it may take: its median and its 90th percentile."""
+    """The demand forecast for `after_s` seconds from now, over all demand paths: median and 90th percentile."""
 
     after_s: float
     p50: float

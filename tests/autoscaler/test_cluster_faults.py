@@ -9,6 +9,8 @@ from tests.autoscaler.test_controller import CHAT, KEY, PLACE, POOL, SLO, Rig, e
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_RETRY_S
+from paceline_autoscaler.model.outlook import KNOWN_BINS
+from paceline_autoscaler.model.work_history import BIN_S
 from paceline_autoscaler.output.scale_writer import state_json
 from paceline_autoscaler.service_scaler import STATE_RETRY_S
 from paceline_autoscaler.state import LearnedState, StartSample, State
@@ -177,7 +179,7 @@ async def test_after_hours_without_an_api_server_the_last_known_set_goes_on(
     await rig.see(3)
     await rig.seconds(10, ready=3)
     assert rig.cluster.scales[POOL].replicas == 3
-    await rig.seconds(90, ready=3)
+    await rig.seconds(KNOWN_BINS * round(BIN_S) + 600, ready=3)  # until the quiet is known
     assert rig.cluster.scales[POOL].replicas < 3
 
 

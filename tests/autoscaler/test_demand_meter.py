@@ -112,7 +112,7 @@ def test_what_completed_requests_took_is_of_the_longest_window() -> None:
     counts = {"completed_prompt_tokens": 1, "cached_tokens": 2, "output_tokens": 3, "attended_pairs": 4, "kv_reads": 5}
     for second in range(91):
         more = {name: 10 * second * each for name, each in counts.items()}
-        meter.on(report(arrivals=second, completed=second, **more), START + second)
+        meter.on(report("g1", "a", SERVICE, arrivals=second, completed=second, **more), START + second)
     found = interactive(meter, START + 90).completed
     assert found is not None
     assert astuple(found) == pytest.approx((60, 600, 1200, 1800, 2400, 3000))

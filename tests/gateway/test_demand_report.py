@@ -39,7 +39,7 @@ def test_completed_requests_tell_what_they_took() -> None:
     made = service_state()
     for usage in (TokenUsage(prompt=100, cached=60, output=10), TokenUsage(prompt=7, output=4), TokenUsage(output=3)):
         made.arrived(INTERACTIVE, 10, "team")
-        made.ended(replace(record(Outcome.OK), meter=usage), (), INTERACTIVE, PromptSize(10))
+        made.ended(replace(record(Outcome.OK), meter=usage), [], INTERACTIVE, PromptSize(10))
     (cls,) = service_demand(made, NOW).classes
     assert (cls.completed, cls.output_tokens, cls.completed_prompt_tokens, cls.cached_tokens) == (3, 17, 107, 60)
     assert cls.attended_pairs == 40 * (100 - 20) + 7 * 7 // 2

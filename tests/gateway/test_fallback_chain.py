@@ -14,6 +14,7 @@ from paceline_core.telemetry import Metrics
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.request.types import TokenUsage
 from paceline_gateway.routing.config_snapshot import ConfigSnapshot
 from paceline_gateway.routing.model_lookup import (
     Destination,
@@ -184,7 +185,7 @@ def busy(slots: int = 2) -> ServiceState:
 def learn(made: ServiceState, tokens: int) -> None:
     """An answer of this length has ended well."""
     made.arrived(CLS, 10)
-    made.tallies[CLS].ended(True, tokens)
+    made.tallies[CLS].ended(True, TokenUsage(output=tokens))
 
 
 def test_a_service_without_a_free_slot_is_overloaded_when_the_slot_wait_misses_the_target() -> None:

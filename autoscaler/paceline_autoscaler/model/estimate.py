@@ -1,18 +1,19 @@
 """Estimate work from an observation: tokens become replica-seconds, pools of one role form a group. Pure.
 
 All numbers of a `RoleEstimate` are in units of its reference pool, which serves a request at the least cost: a replica
-of a pool that needs `ratio` times as long for the same request counts 1/ratio. Missing signals are named, so that no
-later step treats silence as zero.
+of a pool that needs `ratio` times as long for the same request counts 1/ratio.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum, inf
 
-from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, work_level, work_rate
+from paceline_autoscaler.model.backlog import due_work, overdue_work, queued_work
+from paceline_autoscaler.model.burn import worst_burn
+from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, price, work_level, work_rate
 from paceline_autoscaler.model.history import drain_s
+from paceline_autoscaler.model.missing_signals import missing_signals, unreported_pools
 from paceline_autoscaler.model.outlook import Outlook, service_outlook
 from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
@@ -26,19 +27,14 @@ from paceline_autoscaler.types import (
     PoolStatus,
     Role,
     ScalingSpec,
-    SloCounts,
 )
-from paceline_core.registry.enums import QueryResult, RequestClass
+from paceline_core.registry.enums import RequestClass
 
 CLEAR_MARGIN_S = 15.0
 USABLE = 0.97
 """The share of a replica's capacity that is planned with: what a model of mean requests does not see takes the rest."""
 SURGE_SHARE = 1 / 3
 """A surge is seen in windows of at least this share of a start: what ends sooner needs no replica."""
-SILENCE_LIMIT_S = 600.0
-"""After this time a ready worker without load reports holds its pool no longer, if others of it report."""
-_QUANTILE = re.compile(r"_p([1-9][0-9])$")
-_MIN_JUDGED = 10
 _TOLERATED_WAIT_S = 1.0
 _USUAL_TPOT_S = 0.05
 _NO_TARGET_QUANTILE = 0.95
@@ -181,7 +177,7 @@ def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge
         observation=observation,
         groups=groups,
         missing=missing_signals(observation),
-        unreported=_unreported(observation, state),
+        unreported=unreported_pools(observation, state),
         backlogged=_backlogged(observation, groups),
         idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
         burn=worst_burn(observation, None),
@@ -219,64 +215,6 @@ def _answer_s(spec: ScalingSpec, state: LearnedState) -> float:
     return max(tpots, default=_USUAL_TPOT_S) * (state.output_tokens or 0.0)
 
 
-def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
-    found = {
-        MissingSignal.GATEWAYS: observation.demand.heard < max(observation.demand.expected, 1),
-        MissingSignal.ENDPOINTS: observation.endpoints_lost,
-        MissingSignal.LOAD: any(pool.silent for pool in observation.pools),
-        MissingSignal.OBJECTS: observation.objects_lost,
-        MissingSignal.ATTAINMENT: _attainment_missing(observation),
-        MissingSignal.STATE: observation.state_unread,
-    }
-    return tuple(signal for signal, missing in found.items() if missing)
-
-
-def _unreported(observation: Observation, state: LearnedState) -> frozenset[str]:
-    since = dict(state.silent)
-    recent = observation.now - SILENCE_LIMIT_S
-    return frozenset(
-        pool.name
-        for pool in observation.pools
-        if pool.silent and (not pool.loads or any(since.get(name, observation.now) > recent for name in pool.silent))
-    )
-
-
-def worst_burn(observation: Observation, role: Role | None) -> float | None:
-    """The fastest-burning budget among the targets that this role's pools must meet; None if nothing was judged."""
-    attainment = observation.attainment
-    if attainment is None or attainment.result is not QueryResult.VALUE:
-        return None
-    burns = [
-        burn_of(counts)
-        for counts in attainment.verdicts
-        if role not in ("prefill", "decode")
-        or counts.slo.startswith("e2e")
-        or counts.slo.startswith("ttft") == (role == "prefill")
-    ]
-    return max((burn for burn in burns if burn is not None), default=None)
-
-
-def burn_of(counts: SloCounts) -> float | None:
-    """The share of misses over the allowed share; None for too few requests, or a target without a latency quantile."""
-    judged = counts.good + counts.bad
-    quantile = _QUANTILE.search(counts.slo)
-    if quantile is None or judged < _MIN_JUDGED:
-        return None
-    return counts.bad / judged / (1 - int(quantile[1]) / 100)
-
-
-def _attainment_missing(observation: Observation) -> bool:
-    """Empty and NaN are expected if every gateway reports no requests: there was nothing to judge."""
-    attainment, classes = observation.attainment, observation.demand.classes
-    if not observation.goal.targets:
-        return False
-    if attainment is None:
-        return True
-    if attainment.result in {QueryResult.EMPTY, QueryResult.NAN}:
-        return any(cls.in_flight or cls.queued or any(flow.arrivals for flow in cls.flows) for cls in classes)
-    return attainment.result is not QueryResult.VALUE
-
-
 def _forecast(groups: tuple[RoleEstimate, ...], start: float) -> DemandForecast:
     """Of the role with the highest demand."""
     outlook = max((group.outlook for group in groups), key=lambda outlook: outlook.p50)
@@ -304,10 +242,10 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
     )
     start = order_start_s(pools)
     horizon_s = start + clear_s(start)
-    urgent = _queued(observation, promised, prices[reference], state, horizon_s)
+    urgent = queued_work(observation, promised, prices[reference], state, horizon_s)
     urgent += _in_workers(pools, prices, mix)
     due = tuple(
-        (cls.name, _due(cls, prices[reference], state, horizon_s)) for cls in others if max(cls.queued, cls.held)
+        (cls.name, due_work(cls, prices[reference], state, horizon_s)) for cls in others if max(cls.queued, cls.held)
     )
     demand = work_level(promised, prices[reference], state.output_tokens)
     return RoleEstimate(
@@ -319,7 +257,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
         outlook=service_outlook(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
         backlog=urgent + fsum(work for _, work in due),
         urgent=urgent,
-        overdue=min(_overdue(promised, prices[reference], state), urgent),
+        overdue=min(overdue_work(promised, prices[reference], state), urgent),
         burn=worst_burn(observation, role),
         due=due,
     )
@@ -371,61 +309,6 @@ def _promise(observation: Observation, promised: list[ClassSignals], mix: TokenM
     return min(waits, default=_TOLERATED_WAIT_S), 1 - quantile
 
 
-def _queued(
-    observation: Observation, classes: list[ClassSignals], unit: TokenCost, state: LearnedState, horizon_s: float
-) -> float:
-    """Replica-seconds queued at gateways, as much as the strictest TTFT, else the deadline, puts within the horizon."""
-    queued = 0.0
-    for cls in classes:
-        prompt_tokens = mix_of([cls], None).prompt_tokens
-        targets = [
-            target.limit(prompt_tokens)
-            for target in observation.goal.targets
-            if target.cls is cls.name and target.metric == "ttft"
-        ]
-        slack = min(targets, default=cls.deadline_s)
-        work = _queued_work(cls, unit, state)
-        queued += work * (1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9)))
-    return queued
-
-
-def _overdue(classes: list[ClassSignals], unit: TokenCost, state: LearnedState) -> float:
-    """Replica-seconds queued at gateways for requests that are too late for their targets."""
-    return fsum(_queued_work(cls, unit, state) * cls.overdue_tokens / max(cls.queued_tokens, 1) for cls in classes)
-
-
-def _due(cls: ClassSignals, unit: TokenCost, state: LearnedState, horizon_s: float) -> float:
-    """Replica-seconds of a class without a target that the horizon must do for all to meet their deadlines.
-
-    Spread over what is left of the deadline: a queue that arrived evenly since the oldest needs only its share of the
-    whole deadline, what came as a lump with the oldest must be done in what the oldest has left.
-    """
-    work = _queued_work(cls, unit, state)
-    if not work or cls.deadline_s is None:
-        return 0.0
-    left_s = max(cls.deadline_s, horizon_s)
-    evenly = min(work_rate([cls], unit, state.output_tokens) * cls.oldest_s, work)
-    return horizon_s * max(work / (cls.oldest_s + left_s), (work - evenly) / left_s)
-
-
-def _queued_work(cls: ClassSignals, unit: TokenCost, state: LearnedState) -> float:
-    """Replica-seconds of all queued requests; prompts of unknown length count as the recent mean."""
-    waiting = max(cls.queued, cls.held)
-    tokens: float = cls.queued_tokens
-    if waiting and not tokens and cls.flows and cls.flows[-1].arrivals:
-        tokens = waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
-    return unit.of(waiting, tokens, output_of(cls, state.output_tokens))
-
-
-def _in_workers(pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix) -> float:
-    """Replica-seconds that wait in workers; their reports do not tell classes with a target from others."""
-    return fsum(
-        prices[pool.spec.name].of(load.waiting, load.queued_tokens, mix.output_tokens) / pool.ratio
-        for pool in pools
-        for load in pool.status.loads
-    )
-
-
 def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
     """Whether more waits than ready replicas do within the strictest TTFT; without a known speed, if anything waits."""
     classes = observation.demand.classes
@@ -437,3 +320,12 @@ def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> b
     ttfts = [target.seconds for target in observation.goal.targets if target.metric == "ttft"]
     tolerated = min([_TOLERATED_WAIT_S, *ttfts])
     return any(group.urgent > max(group.ready, 1) * tolerated for group in groups)
+
+
+def _in_workers(pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix) -> float:
+    """Replica-seconds that wait in workers; their reports do not tell classes with a target from others."""
+    return fsum(
+        prices[pool.spec.name].of(load.waiting, load.queued_tokens, mix.output_tokens) / pool.ratio
+        for pool in pools
+        for load in pool.status.loads
+    )

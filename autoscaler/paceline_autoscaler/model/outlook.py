@@ -95,13 +95,16 @@ class DemandOutlook:
 def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
     """Of a service with this history, and the level and promise that `DemandOutlook.at` takes.
 
-    Until the history has KNOWN_BINS, it is that of public traces that have its mean, or this level if it has none.
+    Until the history has KNOWN_BINS, it is that of public traces that have its mean, or this level if it has none. Less
+    than the mean needs no more than the mean: quiet minutes of a service that is hardly known announce no burst.
     """
     if history.known >= KNOWN_BINS:
         return outlook_of(history, lead_bins(lead_s)).at(level, slack_s, allowed)
     usual = max(history.mean or level, _SMALLEST)
-    found = outlook_of(LIBRARY, lead_bins(lead_s)).at(level / usual, slack_s, allowed).times(usual)
-    return replace(found, constant=inf, highest=inf, busiest=inf)
+    library = outlook_of(LIBRARY, lead_bins(lead_s))
+    found, mean = (library.at(each, slack_s, allowed).times(usual) for each in (level / usual, 1.0))
+    most = mean.needed if level < usual else inf
+    return Outlook(min(found.needed, most), found.p50, found.p90)
 
 
 _made: WeakKeyDictionary[WorkHistory, dict[int, DemandOutlook]] = WeakKeyDictionary()

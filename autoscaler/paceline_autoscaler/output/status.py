@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from paceline_autoscaler.model.burn import burn_of
 from paceline_autoscaler.model.capacity import mix_of
-from paceline_autoscaler.model.estimate import burn_of
 from paceline_autoscaler.model.starts import blocked_pools
 from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour, why_hold, why_paused
 from paceline_autoscaler.state import LearnedState
