@@ -111,11 +111,12 @@ class ServiceScaler:
             return
         self._loaded_at = now
         try:
-            stored = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
+            stored, knowledge = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
         except PacelineError as error:
             self.unread = str(error)
         else:
             self.state, self.unread = merge_states(stored, self.state), ""
+            self.knowledge = self._recorder.resume(knowledge)
             self._stored = stored
 
     async def know_scales(self, service: InferenceService, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
@@ -219,7 +220,8 @@ class ServiceScaler:
         interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
         if at_once or now - self._stored_at >= interval_s:
             state = self.state
-            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state):
+            known = Knowledge(self._recorder.histories)
+            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state, known):
                 self._stored, self._stored_at = state, now
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S

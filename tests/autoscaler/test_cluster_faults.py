@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from pydantic import TypeAdapter
 from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_controller import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 from tests.autoscaler.test_scaling_goals import manifest
@@ -13,7 +14,7 @@ from paceline_autoscaler.model.outlook import KNOWN_BINS
 from paceline_autoscaler.model.work_history import BIN_S
 from paceline_autoscaler.output.scale_writer import state_json
 from paceline_autoscaler.service_scaler import STATE_RETRY_S
-from paceline_autoscaler.state import LearnedState, StartSample, State
+from paceline_autoscaler.state import Knowledge, LearnedState, StartSample, State
 from paceline_autoscaler.types import StartKind
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
@@ -327,3 +328,28 @@ async def test_an_autoscaler_that_ends_before_it_could_read_the_state_stores_not
     await rig.seconds(2, ready=1)
     await rig.autoscaler.close()
     assert rig.cluster.states[CHAT] == {"state": "{}"}
+
+
+async def test_what_demand_did_survives_a_restart(rig: Rig) -> None:
+    await rig.start(ready=3)
+    await rig.seconds(300, ready=3, requests=THREE_BUSY)
+    await rig.autoscaler.close()
+    stored = TypeAdapter(Knowledge).validate_json(rig.cluster.states[CHAT]["knowledge"]).history("both")
+    assert stored.known == pytest.approx(10, abs=1)
+    again = Rig(clock=rig.clock)
+    again.cluster.states[CHAT] = dict(rig.cluster.states[CHAT])
+    await again.start(ready=3)
+    await again.seconds(100, ready=3, requests=THREE_BUSY)
+    await again.autoscaler.close()
+    later = TypeAdapter(Knowledge).validate_json(again.cluster.states[CHAT]["knowledge"]).history("both")
+    assert later.codes[: len(stored.codes)] == stored.codes
+    assert later.known > stored.known
+
+
+async def test_knowledge_that_cannot_be_read_starts_anew(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.cluster.states[CHAT] = {"state": "{}", "knowledge": '{"histories": [["both", {"codes": "?"}]]}'}
+    await rig.start(ready=1)
+    await rig.seconds(40, ready=1, requests=5)
+    assert any("unreadable" in record.message for record in caplog.records)
+    await rig.autoscaler.close()
+    assert "both" in rig.cluster.states[CHAT]["knowledge"]

@@ -99,3 +99,21 @@ def test_the_dispersion_of_poisson_arrivals_is_the_work_of_one_request() -> None
         meter.add(BEGIN + 5 * number, count * 0.2 / 5, 5.0)
     assert meter.history.mean == pytest.approx(4.0, rel=0.02)
     assert meter.history.dispersion == pytest.approx(0.2 / 10, rel=0.15)
+
+
+def known(begin: float, *rates: float) -> WorkHistory:
+    return WorkHistory(begin, bytes(map(code_of, rates)), variance=sum(rates), mean=1.0)
+
+
+def test_another_process_goes_on_where_one_ended() -> None:
+    """What neither has seen is not known; the longer one says how bins vary."""
+    joined = known(0.0, 1.0, 2.0).continued_by(known(4 * BIN_S, 4.0))
+    assert joined.codes == bytes([code_of(1.0), code_of(2.0), 0, 0, code_of(4.0)])
+    assert joined.variance == 3.0
+
+
+def test_what_ended_too_long_ago_or_has_not_begun_is_left_out() -> None:
+    late = (MAX_BINS + 10) * BIN_S
+    assert known(0.0, 1.0).continued_by(known(late, 2.0)).codes == bytes([code_of(2.0)])
+    assert known(late, 1.0).continued_by(known(0.0, 2.0)).codes == bytes([code_of(2.0)])
+    assert known(0.0, 1.0).continued_by(WorkHistory()) == known(0.0, 1.0)

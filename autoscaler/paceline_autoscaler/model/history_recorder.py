@@ -27,11 +27,18 @@ class HistoryRecorder:
         """Of the work until now, by role."""
         return tuple((role, meter.history) for role, meter in self._meters.items())
 
+    def resume(self, stored: Knowledge) -> Knowledge:
+        """Go on from what an earlier process has stored; returns the knowledge of both."""
+        for role, history in stored.histories:
+            meter = self._meters.setdefault(role, WorkMeter())
+            meter.history = history.continued_by(meter.history)
+        return replace(stored, histories=self.histories)
+
     def knowledge(self, observation: Observation, learned: LearnedState, before: Knowledge) -> Knowledge:
         """Note the work that this observation shows; returns `before`, or knowledge of the work until now."""
         now = observation.now
         if self._seen is None:
-            self._meters = {role: WorkMeter(history) for role, history in before.histories}
+            self._meters = {role: WorkMeter(history) for role, history in before.histories} | self._meters
             self._renewed = now
         elif observation.demand.heard >= max(observation.demand.expected, 1):
             for role, (rate, seconds) in work_rates(observation, learned, now - self._seen).items():

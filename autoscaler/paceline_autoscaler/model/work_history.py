@@ -83,13 +83,22 @@ class WorkHistory:
 
     def having(self, begin: float, rate: float | None) -> "WorkHistory":
         """With the bin that began then, None where it is not known; bins in between are not known either."""
-        code = b"\0" if rate is None else bytes([code_of(rate)])
+        return self._with(begin, b"\0" if rate is None else bytes([code_of(rate)]))
+
+    def continued_by(self, recent: "WorkHistory") -> "WorkHistory":
+        """With the bins of a later one, that another process has seen; how they vary is known from the longer one."""
+        varying = max(self, recent, key=lambda history: history.known)
+        joined = self._with(recent.begin, recent.codes) if recent.codes else self
+        return replace(joined, variance=varying.variance, mean=varying.mean)
+
+    def _with(self, begin: float, codes: bytes) -> "WorkHistory":
+        """With more bins, the first of which began then; alone, if they do not come after these within MAX_BINS."""
         missing = round((begin - self.begin) / BIN_S) - len(self.codes)
         if not self.codes or not 0 <= missing < MAX_BINS:
-            return replace(self, begin=begin, codes=code)
-        codes = self.codes + bytes(missing) + code
-        dropped = max(len(codes) - MAX_BINS, 0)
-        return replace(self, begin=self.begin + dropped * BIN_S, codes=codes[dropped:])
+            return replace(self, begin=begin, codes=codes)
+        found = self.codes + bytes(missing) + codes
+        dropped = max(len(found) - MAX_BINS, 0)
+        return replace(self, begin=self.begin + dropped * BIN_S, codes=found[dropped:])
 
 
 @dataclass(slots=True)

@@ -4,13 +4,14 @@ A write of a scale is guarded by the version that the decision was made with: a 
 scaled the pool, and the next pass observes again. Failures are counted, logged once while they last, and returned.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from paceline_autoscaler.policies import dump_state, load_state
-from paceline_autoscaler.state import State
+from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import Decision, ScalingSpec
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
@@ -22,7 +23,9 @@ OWN_WRITERS = frozenset((MANAGER, "paceline-operator", "paceline-replicas"))
 """Field managers of paceline's own parts; the operator sets replicas when it creates a Deployment."""
 STATE_LIMIT = 32 << 10
 _UNDELETED = "the states of services that are gone are not deleted"
+_KNOWLEDGE = TypeAdapter(Knowledge)
 _log = get_logger(__name__)
+T = TypeVar("T")
 
 
 class ScaleWriter:
@@ -75,8 +78,8 @@ class ScaleWriter:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def load_state(self, service: ServiceRef) -> State:
-        """The stored state of a service; empty if none is stored that this version can read.
+    async def load_state(self, service: ServiceRef) -> tuple[State, Knowledge]:
+        """The stored state and knowledge of a service; empty where none is stored that this version can read.
 
         Raises PacelineError if the API server does not answer.
         """
@@ -87,21 +90,16 @@ class ScaleWriter:
             self._complaints.begin(_unread(service.key), str(error))
             raise
         self._complaints.end(_unread(service.key))
-        if data is None or "state" not in data:
-            return State()
-        try:
-            return load_state(from_json(data["state"]))
-        except ValueError as error:
-            _log.warning(
-                "learned state is unreadable and starts anew",
-                extra={"service": str(service.key), "reason": str(error)},
-            )
-            return State()
+        found = {} if data is None else data
+        state = _stored(service.key, found, "state", state_of) or State()
+        return state, _stored(service.key, found, "knowledge", _KNOWLEDGE.validate_json) or Knowledge()
 
-    async def save_state(self, service: ServiceRef, state: State) -> bool:
-        """Store the learned state; False if that failed."""
+    async def save_state(self, service: ServiceRef, state: State, knowledge: Knowledge) -> bool:
+        """Store the learned state and the knowledge; False if that failed."""
         try:
-            await self._cluster.put_state(service, {"state": state_json(state)})
+            await self._cluster.put_state(
+                service, {"state": state_json(state), "knowledge": _KNOWLEDGE.dump_json(knowledge).decode()}
+            )
         except PacelineError as error:
             self._failed(service.key, "state", error)
             return False
@@ -138,6 +136,23 @@ def _unread(key: ObjectKey) -> str:
 
 def _unwritten(key: ObjectKey, what: str) -> str:
     return f"the {what} of {key} is not written"
+
+
+def _stored(key: ObjectKey, data: Mapping[str, str], name: str, read: Callable[[str], T]) -> T | None:
+    """None if it is not there, or cannot be read."""
+    if name not in data:
+        return None
+    try:
+        return read(data[name])
+    except ValueError as error:
+        extra = {"service": str(key), "what": name, "reason": str(error)}
+        _log.warning("what was learned is unreadable and starts anew", extra=extra)
+        return None
+
+
+def state_of(text: str) -> State:
+    """A state as stored. Raises ValueError."""
+    return load_state(from_json(text))
 
 
 def state_json(state: State) -> str:
