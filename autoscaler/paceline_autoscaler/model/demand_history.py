@@ -24,7 +24,8 @@ class DemandPeak:
 class DemandSample:
     """What one pass adds to a history: `demand`, and `rate`, the capacity that it needs once replicas have started.
 
-    `complete`: every gateway has reported; `behind`: work or a start is pending.
+    `surge`: how many times as much that is if shorter windows than that of demand are right; `complete`: every gateway
+    has reported; `behind`: work or a start is pending.
     """
 
     now: float
@@ -34,6 +35,7 @@ class DemandSample:
     complete: bool
     backlog: float = 0.0
     behind: bool = False
+    surge: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class DemandHistory:
         since = now if self.complete_since is None else self.complete_since
         return replace(
             history,
-            peaks=_peaks(self.peaks, now, sample.rate, window_s),
+            peaks=_peaks(self.peaks, now, sample.surge * sample.rate, window_s),
             complete_since=since if sample.complete else None,
             derate=self.recovered(now),
             derate_at=now,

@@ -29,7 +29,7 @@ UNBOUNDED = 100_000
 TOLERANCE = 0.1
 SPARE, UNDERRATED = 1.1, 0.99
 """While the derate is below that, so much more than needed must stay: with just enough, targets were missed."""
-HYSTERESIS = 0.3
+HYSTERESIS = 0.2
 """Replicas that are left beyond what was needed in a round trip, if it is shorter than the window of demand: its noise
 does not show within it."""
 METRICS_LAG_S = 15.0
@@ -48,7 +48,8 @@ class SloPolicy:
         behind = work.backlogged or bool(group.pending)
         now, before = work.observation.now, own.of(group.role)
         needed = group.outlook.needed_after(group.demand, before.mean_with(now, group.demand))
-        sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind)
+        surge = max(group.surge / group.demand, 1.0) if group.demand > 0 else 1.0
+        sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind, surge)
         history = before.with_sample(sample, work.round_trip_s)
         confirmed = needed if before.latest is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
@@ -251,7 +252,7 @@ def _one_more(ctx: _Context) -> Recommendation:
 def _down_or_hold(ctx: _Context) -> Recommendation:
     work, highest = ctx.work, ctx.history.peak
     fewer = _one_fewer(ctx, ctx.counts)
-    if fewer is None or ctx.burning:
+    if fewer is None:
         return _hold(ctx)
     need = f"a capacity of {highest:.2f} was needed in the last {work.round_trip_s:.0f} s"
     if not ctx.suffice(fewer, highest):
