@@ -1,5 +1,6 @@
 """Past demand: peaks of a window, the age of supply, and the derate that fades."""
 
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW
 
-from paceline_autoscaler.model.demand_history import DemandHistory, DemandSample
+from paceline_autoscaler.model.demand_history import MIN_DERATE, DemandHistory, DemandSample, Service
 
 
 def rising(history: DemandHistory, at: float, rate: float, window: float = 60.0) -> DemandHistory:
@@ -53,3 +54,39 @@ def test_what_was_ordered_for_a_backlog_stays_the_peak_for_a_window() -> None:
     history = rising(DemandHistory("both"), NOW, 2.0).with_peak(NOW, 5.0, 60.0)
     assert rising(history, NOW + 50, 2.0).peak == 5.0
     assert rising(history, NOW + 70, 2.0).peak == 2.0
+
+
+def measured(*steps: tuple[float, float, float] | None) -> DemandHistory:
+    """After demand, backlog and modelled capacity, one each half minute; None where no work waits."""
+    history = DemandHistory("both")
+    for number, step in enumerate(steps):
+        history = history.with_service(NOW + 30 * number, None if step is None else Service(*step))
+    return history
+
+
+def test_what_is_done_while_work_waits_is_the_capacity() -> None:
+    """Of 5 replica-s/s, 120 replica-s in a minute have come to wait: 3 were done, where the model says 4."""
+    assert measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0)).derate == 0.75
+
+
+def test_a_backlog_of_less_than_a_minute_shows_nothing() -> None:
+    assert measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0)).derate == 1.0
+    assert measured((5.0, 60.0, 4.0), None, (5.0, 120.0, 4.0), (5.0, 180.0, 4.0)).derate == 1.0
+
+
+def test_a_replica_that_has_become_ready_begins_the_minute_again() -> None:
+    history = measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0))
+    history = replace(history, supply_since=NOW + 45)
+    assert history.with_service(NOW + 60, Service(5.0, 180.0, 6.0)).derate == 1.0
+
+
+def test_replicas_that_do_what_the_model_says_are_believed_again() -> None:
+    slow = measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0))
+    again = slow.with_service(NOW + 120, Service(4.0, 182.0, 4.0))
+    assert again.derate == 1.0
+
+
+@given(st.floats(0, 50), st.floats(0, 1000), st.floats(0, 1000), st.floats(0.5, 50))
+def test_the_derate_stays_within_its_bounds(demand: float, before: float, after: float, capacity: float) -> None:
+    history = DemandHistory("both").with_service(NOW, Service(demand, before, capacity))
+    assert MIN_DERATE <= history.with_service(NOW + 90, Service(demand, after, capacity)).derate <= 1.0

@@ -8,6 +8,11 @@ from paceline_autoscaler.model.late_work import BUSY_S
 from paceline_autoscaler.types import Role
 
 DERATE_RECOVERY_S = 2 * 3600.0
+MIN_DERATE = 0.5
+MEASURE_S = 60.0
+"""As long as the window of demand."""
+AS_MODELLED = 0.95
+"""Replicas that do so much of what the model says do as it says."""
 _DERATE_NEWS = 0.01
 _MAX_PEAKS = 32
 
@@ -39,13 +44,23 @@ class DemandSample:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """While work waits: the work that arrives, what waits, and what the ready replicas could do by the model."""
+
+    demand: float
+    backlog: float
+    capacity: float
+
+
+@dataclass(frozen=True, slots=True)
 class DemandHistory:
     """Past demand of the pools of one role, in the units of its cheapest pool.
 
     `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `backlog`:
     replica-seconds that waited then; `caught_up_at`: when no backlog was left for the first time after it; `derate`
-    (0 to 1]: how much of the usable capacity attainment has shown to be real; `latest`: the last rate; `mean`: that of
-    demand over about BUSY_S until `mean_at`.
+    (0 to 1]: how much of the usable capacity has been shown to be real; `busy_since`: since when work has waited, or
+    was last measured meanwhile; `busy_backlog`: what waited then; `latest`: the last rate; `mean`: that of demand over
+    about BUSY_S until `mean_at`.
     """
 
     role: Role
@@ -58,6 +73,8 @@ class DemandHistory:
     derate: float = 1.0
     derate_at: float = 0.0
     latest: float | None = None
+    busy_since: float | None = None
+    busy_backlog: float = 0.0
     mean: float = 0.0
     mean_at: float | None = None
 
@@ -98,6 +115,19 @@ class DemandHistory:
         if self.mean_at is None:
             return demand
         return demand + (self.mean - demand) * exp(-max(now - self.mean_at, 0.0) / BUSY_S)
+
+    def with_service(self, now: float, served: "Service | None") -> "DemandHistory":
+        """Learn what the replicas do while work waits for MEASURE_S without a break; None: none waits."""
+        if served is None:
+            return replace(self, busy_since=None)
+        if self.busy_since is None or self.supply_since > self.busy_since:
+            return replace(self, busy_since=now, busy_backlog=served.backlog)
+        if now - self.busy_since < MEASURE_S:
+            return self
+        done = served.demand - (served.backlog - self.busy_backlog) / (now - self.busy_since)
+        shown = max(done / served.capacity, MIN_DERATE)
+        derate = shown if shown < AS_MODELLED else 1.0
+        return replace(self, derate=derate, derate_at=now, busy_since=now, busy_backlog=served.backlog)
 
     def with_peak(self, now: float, rate: float, window_s: float) -> "DemandHistory":
         """Keep what has been ordered for a backlog like what demand needed."""

@@ -15,14 +15,13 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import fsum
 
-from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandSample
+from paceline_autoscaler.model.demand_history import MIN_DERATE, DemandHistories, DemandHistory, DemandSample, Service
 from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.policies.constraints import cost_per_hour
 from paceline_autoscaler.types import DEMAND_WINDOWS_S, MissingSignal, Recommendation, RejectedCount
 from paceline_core.registry.enums import RequestClass, ScaleReason
 from paceline_core.units import counted
 
-MIN_DERATE = 0.5
 TEACHING_SHARE = 0.7
 """Of the modelled capacity: with less demand and no backlog, misses say nothing about capacity."""
 UNBOUNDED = 100_000
@@ -50,7 +49,7 @@ class SloPolicy:
         needed = group.outlook.needed_after(group.demand, before.mean_with(now, group.demand))
         surge = max(group.surge / group.demand, 1.0) if group.demand > 0 else 1.0
         sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind, surge)
-        history = before.with_sample(sample, work.round_trip_s)
+        history = before.with_sample(sample, work.round_trip_s).with_service(now, _service(group, work))
         confirmed = needed if before.latest is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
@@ -74,6 +73,14 @@ class SloPolicy:
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, own.having(history)
+
+
+def _service(group: RoleEstimate, work: WorkEstimate) -> Service | None:
+    """What replicas are to do while work waits; None while none does, or while it is not known what."""
+    capacity = group.capacity({pool.spec.name: pool.ready for pool in group.pools}, 1.0)
+    if not work.backlogged or capacity <= 0 or MissingSignal.GATEWAYS in work.missing:
+        return None
+    return Service(group.demand, group.urgent, capacity)
 
 
 @dataclass(frozen=True, slots=True)
