@@ -201,9 +201,21 @@ def test_no_pool_shrinks_while_requests_wait_for_longer_than_the_slo_allows(case
     assert all(orders[name] >= count for name, count in case.ordered.items())
 
 
+def idle(seen: Observation) -> Observation:
+    """The same where nothing waits in workers."""
+    pools = tuple(
+        replace(pool, loads=tuple(replace(load, waiting=0, queued_tokens=0) for load in pool.loads))
+        for pool in seen.pools
+    )
+    return replace(seen, pools=pools)
+
+
 @given(services(ages=(1.0, 8.0)), st.sampled_from([STEADY, Knowledge()]), st.floats(1, 4))
 def test_more_arrivals_never_mean_fewer_replicas(case: Case, knowledge: Knowledge, factor: float) -> None:
-    """Where what is needed grows with the level, of the classes that have a target."""
+    """Where what is needed grows with the level, of the classes that have a target. While work waits, more arrivals
+    with the same backlog mean that replicas do more.
+    """
+    case = replace(case, before=idle(case.before), seen=idle(case.seen))
     known = replace(case, knowledge=knowledge)
     promised = [cls for cls in case.seen.demand.classes if cls.name is not RequestClass.OFFLINE]
     more = tuple(

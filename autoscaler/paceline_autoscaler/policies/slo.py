@@ -17,6 +17,7 @@ from math import fsum
 
 from paceline_autoscaler.model.demand_history import MIN_DERATE, DemandHistories, DemandHistory, DemandSample, Service
 from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
+from paceline_autoscaler.model.late_work import OVERDUE_SHARE
 from paceline_autoscaler.policies.constraints import cost_per_hour
 from paceline_autoscaler.types import DEMAND_WINDOWS_S, MissingSignal, Recommendation, RejectedCount
 from paceline_core.registry.enums import RequestClass, ScaleReason
@@ -127,10 +128,12 @@ class FluidModel:
         return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
 
     def supply(self, counts: dict[str, int]) -> float:
-        """Replica-seconds that can be done within the horizon."""
+        """Replica-seconds that can be done within the horizon, without those for what is overdue."""
+        others = 1 - OVERDUE_SHARE if self.group.overdue > 0 else 1.0
         return (
             USABLE
             * self.derate
+            * others
             * fsum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
         )
 
