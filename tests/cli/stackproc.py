@@ -105,7 +105,14 @@ class Up:
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that still run."""
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return False
 
 
 def _cmdline(process: psutil.Process) -> list[str]:
