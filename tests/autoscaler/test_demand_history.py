@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW
 
-from paceline_autoscaler.model.demand_history import MIN_DERATE, DemandHistory, DemandSample, Service
+from paceline_autoscaler.model.demand_history import MIN_DERATE, BusySample, DemandHistory, DemandSample
 
 
 def rising(history: DemandHistory, at: float, rate: float, window: float = 60.0) -> DemandHistory:
@@ -60,7 +60,7 @@ def measured(*steps: tuple[float, float, float] | None) -> DemandHistory:
     """After demand, backlog and modelled capacity, one each half minute; None where no work waits."""
     history = DemandHistory("both")
     for number, step in enumerate(steps):
-        history = history.with_service(NOW + 30 * number, None if step is None else Service(*step))
+        history = history.with_busy(NOW + 30 * number, None if step is None else BusySample(*step))
     return history
 
 
@@ -77,16 +77,16 @@ def test_a_backlog_of_less_than_a_minute_shows_nothing() -> None:
 def test_a_replica_that_has_become_ready_begins_the_minute_again() -> None:
     history = measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0))
     history = replace(history, supply_since=NOW + 45)
-    assert history.with_service(NOW + 60, Service(5.0, 180.0, 6.0)).derate == 1.0
+    assert history.with_busy(NOW + 60, BusySample(5.0, 180.0, 6.0)).derate == 1.0
 
 
 def test_replicas_that_do_what_the_model_says_are_believed_again() -> None:
     slow = measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0))
-    again = slow.with_service(NOW + 120, Service(4.0, 182.0, 4.0))
+    again = slow.with_busy(NOW + 120, BusySample(4.0, 182.0, 4.0))
     assert again.derate == 1.0
 
 
 @given(st.floats(0, 50), st.floats(0, 1000), st.floats(0, 1000), st.floats(0.5, 50))
 def test_the_derate_stays_within_its_bounds(demand: float, before: float, after: float, capacity: float) -> None:
-    history = DemandHistory("both").with_service(NOW, Service(demand, before, capacity))
-    assert MIN_DERATE <= history.with_service(NOW + 90, Service(demand, after, capacity)).derate <= 1.0
+    history = DemandHistory("both").with_busy(NOW, BusySample(demand, before, capacity))
+    assert MIN_DERATE <= history.with_busy(NOW + 90, BusySample(demand, after, capacity)).derate <= 1.0

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from paceline_autoscaler.model.late_work import OVERDUE_SHARE
 from paceline_core.registry import RequestClass
 from paceline_gateway.queueing.dispatcher import WINDOW_S, WindowedMax
 from paceline_gateway.queueing.fair_queue import FairQueue
@@ -148,6 +149,10 @@ def test_what_is_overdue_does_not_starve() -> None:
     fair.expire(NOW + 1)
     served = [go(fair).id for _ in range(32)]
     assert (served.index(0), served.index(1)) == (OVERTAKEN, 2 * OVERTAKEN + 1)
+
+
+def test_the_autoscaler_plans_with_the_same_share_of_overdue_work() -> None:
+    assert pytest.approx(1 / (OVERTAKEN + 1)) == OVERDUE_SHARE
 
 
 def test_what_is_overdue_keeps_its_tenants_turn() -> None:

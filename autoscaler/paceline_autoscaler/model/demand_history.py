@@ -44,7 +44,7 @@ class DemandSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class BusySample:
     """While work waits: the work that arrives, what waits, and what the ready replicas could do by the model."""
 
     demand: float
@@ -116,18 +116,18 @@ class DemandHistory:
             return demand
         return demand + (self.mean - demand) * exp(-max(now - self.mean_at, 0.0) / BUSY_S)
 
-    def with_service(self, now: float, served: "Service | None") -> "DemandHistory":
+    def with_busy(self, now: float, busy: BusySample | None) -> "DemandHistory":
         """Learn what the replicas do while work waits for MEASURE_S without a break; None: none waits."""
-        if served is None:
+        if busy is None:
             return replace(self, busy_since=None)
         if self.busy_since is None or self.supply_since > self.busy_since:
-            return replace(self, busy_since=now, busy_backlog=served.backlog)
+            return replace(self, busy_since=now, busy_backlog=busy.backlog)
         if now - self.busy_since < MEASURE_S:
             return self
-        done = served.demand - (served.backlog - self.busy_backlog) / (now - self.busy_since)
-        shown = max(done / served.capacity, MIN_DERATE)
+        done = busy.demand - (busy.backlog - self.busy_backlog) / (now - self.busy_since)
+        shown = max(done / busy.capacity, MIN_DERATE)
         derate = shown if shown < AS_MODELLED else 1.0
-        return replace(self, derate=derate, derate_at=now, busy_since=now, busy_backlog=served.backlog)
+        return replace(self, derate=derate, derate_at=now, busy_since=now, busy_backlog=busy.backlog)
 
     def with_peak(self, now: float, rate: float, window_s: float) -> "DemandHistory":
         """Keep what has been ordered for a backlog like what demand needed."""

@@ -109,6 +109,10 @@ class RoleEstimate:
         """Work rate that these many replicas can take on within the SLO; fewer than ordered go without absent ones."""
         return USABLE * derate * fsum(pool.present(counts[pool.spec.name]) / pool.ratio for pool in self.pools)
 
+    def ready_capacity(self, derate: float) -> float:
+        """The same of the replicas that are ready."""
+        return self.capacity({pool.spec.name: pool.ready for pool in self.pools}, derate)
+
     def counts(self) -> dict[str, int]:
         return {pool.spec.name: pool.status.desired for pool in self.pools}
 

@@ -6,7 +6,7 @@ replica-s.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, fsum, sqrt
 
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
@@ -47,18 +47,27 @@ def constant_capacity(history: WorkHistory, slack_s: float, allowed: float) -> f
     """The least with which no more than the allowed share (0 to 1) of a history's work would have been late."""
     most = allowed * fsum(RATES[code] * count for code, count in Counter(history.codes).items()) * BIN_S
     turns = [[thirds(rate, turn, history.dispersion) for rate in RATES] for turn in range(3)]
-    low, high = 0.0, max(turns[0][max(history.codes)])
+
+    def keeps(capacity: float) -> bool:
+        late = 0.0
+        for overload in _overloads(history, turns, capacity, slack_s * capacity + most):
+            late += late_work(overload, capacity, slack_s)
+            if late > most:
+                return False
+        return True
+
+    return least_capacity(max(turns[0][max(history.codes)]), keeps)
+
+
+def least_capacity(enough: float, keeps: Callable[[float], bool]) -> float:
+    """The least that keeps, to a thousandth of one that is known to be enough."""
+    low, high = 0.0, enough
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        late = 0.0
-        for overload in _overloads(history, turns, middle, slack_s * middle + most):
-            late += late_work(overload, middle, slack_s)
-            if late > most:
-                break
-        if late > most:
-            low = middle
-        else:
+        if keeps(middle):
             high = middle
+        else:
+            low = middle
     return high
 
 

@@ -17,14 +17,13 @@ from weakref import WeakKeyDictionary
 
 from paceline_autoscaler.model.demand_library import LIBRARY
 from paceline_autoscaler.model.demand_paths import WARM_UP, DemandPaths, Path
-from paceline_autoscaler.model.late_work import THIRD_S, busiest, constant_capacity, late_work
+from paceline_autoscaler.model.late_work import THIRD_S, busiest, constant_capacity, late_work, least_capacity
 from paceline_autoscaler.model.series import quantile
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory
 
 _GRID = 0.1
 """Between two points, in the logarithm of levels and of slacks."""
 _SMALLEST = 0.05
-_HALVINGS = 10
 _POINTS_KEPT = 256
 PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
 """Of the share that may be late, for paths and for a constant: the rest is for what is not foreseen."""
@@ -66,7 +65,7 @@ class DemandOutlook:
 
     def __init__(self, history: WorkHistory, lead_bins: int) -> None:
         self._paths = DemandPaths(list(history.segments()), lead_bins, history.dispersion)
-        self._history = replace(history)
+        self._history = replace(history)  # a copy: the history itself must not outlive its other users (`_made`)
         self._busiest = busiest(history)
         self._constants: dict[tuple[int, float], float] = {}
         self._points: dict[tuple[int, int, float], Outlook] = {}
@@ -125,14 +124,9 @@ def lead_bins(lead_s: float) -> int:
 
 def _outlook(paths: Sequence[Path], slack_s: float, allowed: float) -> Outlook:
     windows = [path.window for path in paths]
-    low, high = 0.0, max(path.peak for path in paths)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if late_share(paths, middle, slack_s) <= allowed:
-            high = middle
-        else:
-            low = middle
-    return Outlook(high, quantile(windows, 0.5), quantile(windows, 0.9))
+    peak = max(path.peak for path in paths)
+    needed = least_capacity(peak, lambda capacity: late_share(paths, capacity, slack_s) <= allowed)
+    return Outlook(needed, quantile(windows, 0.5), quantile(windows, 0.9))
 
 
 def late_share(paths: Sequence[Path], capacity: float, slack_s: float) -> float:

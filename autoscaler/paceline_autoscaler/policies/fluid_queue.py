@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
+from paceline_autoscaler.model.late_work import OVERDUE_SHARE
 from paceline_autoscaler.model.replica import RequestMix
 
-OVERDUE_SHARE = 1 / 9
-"""While some are overdue, every ninth request is one of them."""
 _NONE = 1e-9
 """Fewer requests than this are none: the rest of a division."""
 

@@ -15,7 +15,13 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import fsum
 
-from paceline_autoscaler.model.demand_history import MIN_DERATE, DemandHistories, DemandHistory, DemandSample, Service
+from paceline_autoscaler.model.demand_history import (
+    MIN_DERATE,
+    BusySample,
+    DemandHistories,
+    DemandHistory,
+    DemandSample,
+)
 from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.model.late_work import OVERDUE_SHARE
 from paceline_autoscaler.policies.constraints import cost_per_hour
@@ -50,7 +56,7 @@ class SloPolicy:
         needed = group.outlook.needed_after(group.demand, before.mean_with(now, group.demand))
         surge = max(group.surge / group.demand, 1.0) if group.demand > 0 else 1.0
         sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind, surge)
-        history = before.with_sample(sample, work.round_trip_s).with_service(now, _service(group, work))
+        history = before.with_sample(sample, work.round_trip_s).with_busy(now, _busy(group, work))
         confirmed = needed if before.latest is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
@@ -76,12 +82,12 @@ class SloPolicy:
         return recommendation, own.having(history)
 
 
-def _service(group: RoleEstimate, work: WorkEstimate) -> Service | None:
+def _busy(group: RoleEstimate, work: WorkEstimate) -> BusySample | None:
     """What replicas are to do while work waits; None while none does, or while it is not known what."""
-    capacity = group.capacity({pool.spec.name: pool.ready for pool in group.pools}, 1.0)
+    capacity = group.ready_capacity(1.0)
     if not work.backlogged or capacity <= 0 or MissingSignal.GATEWAYS in work.missing:
         return None
-    return Service(group.demand, group.urgent, capacity)
+    return BusySample(group.demand, group.urgent, capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,8 @@ class FluidModel:
     start_s: float
     clear_s: float
     derate: float
-    needed: float = 0.0
-    backlogged: bool = True
+    needed: float
+    backlogged: bool
 
     @property
     def work(self) -> float:
@@ -294,7 +300,7 @@ def _one_fewer(ctx: _Context, counts: dict[str, int]) -> dict[str, int] | None:
 
 def _hold(ctx: _Context, *rejected: RejectedCount) -> Recommendation:
     group, horizon_s = ctx.group, ctx.work.horizon_s
-    ready = group.capacity({pool.spec.name: pool.ready for pool in group.pools}, ctx.history.derate)
+    ready = group.ready_capacity(ctx.history.derate)
     waits = group.pending and group.demand * horizon_s + group.backlog > ready * horizon_s
     body = f"demand {group.demand:.2f} replica-s/s fits capacity {ctx.capacity(ctx.counts):.2f}; {_supply(group)}"
     if waits:

@@ -20,7 +20,7 @@ is room for its class.
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from math import inf
 
@@ -112,17 +112,17 @@ class FairQueue:
     def join(self, queued: QueuedRequest, *, front: bool = False) -> None:
         """Wait at the end of the tenant's queue, or before all others."""
         self._all[queued.id] = queued
-        heapq.heappush(self._deadlines, (queued.deadline, queued.id))
-        if len(self._deadlines) > 2 * len(self._all) + 64:
-            self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
-            heapq.heapify(self._deadlines)
+        in_time = ((one.deadline, one.id) for one in self._all.values() if one.id not in self._late)
+        self._schedule(self._deadlines, (queued.deadline, queued.id), in_time)
         if front:
             self._all.move_to_end(queued.id, last=False)
             own = self._suspects if queued.suspect else self._resumed if queued.resumed else self._again
             own[queued.id] = queued
         else:
             self._own.setdefault(queued.tenant, TenantQueue()).join(queued)
-            self._watch(queued)
+            if queued.due < inf:
+                targets = ((one.due, one.id) for one in self._all.values() if one.due < inf)
+                self._schedule(self._due, (queued.due, queued.id), targets)
             self.accounts.enter(queued.tenant, queued.weight, self._largest)
         self._count(queued, 1)
         self.shares.add(queued.tenant, queued.weight, 1)
@@ -201,13 +201,14 @@ class FairQueue:
         own = self._own.get(tenant)
         return own.newest if own else None
 
-    def _watch(self, queued: QueuedRequest) -> None:
-        """Note when it is overdue."""
-        if queued.due < inf:
-            heapq.heappush(self._due, (queued.due, queued.id))
-        if len(self._due) > 2 * len(self._all) + 64:
-            self._due = [(one.due, one.id) for one in self._all.values() if one.due < inf]
-            heapq.heapify(self._due)
+    def _schedule(
+        self, heap: list[tuple[float, int]], entry: tuple[float, int], live: Iterable[tuple[float, int]]
+    ) -> None:
+        """Add a time and its request; a heap of mostly outdated entries is made again of the live ones."""
+        heapq.heappush(heap, entry)
+        if len(heap) > 2 * len(self._all) + 64:
+            heap[:] = live
+            heapq.heapify(heap)
 
     def _first_charge(self, queued: QueuedRequest) -> float:
         """The charge for a request's first dispatch."""
