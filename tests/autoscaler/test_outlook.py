@@ -97,3 +97,31 @@ def test_demand_beyond_all_that_was_known_needs_more_than_the_constant() -> None
 
 def test_a_lead_is_counted_in_bins_and_is_one_at_least() -> None:
     assert [lead_bins(seconds) for seconds in (0.0, 1.0, BIN_S, BIN_S + 1, 180.0)] == [1, 1, 1, 2, 6]
+
+
+def test_a_service_that_was_always_idle_has_no_history_of_demand() -> None:
+    """Nothing grows from nothing: what arrives then may do what public traces did."""
+    idle = WorkHistory(codes=bytes([code_of(0.0)]) * 200)
+    outlook = service_outlook(idle, 180.0, 3.0, 2.0, 0.01)
+    assert outlook.needed_after(3.0, 0.5) >= 3.0
+
+
+def test_a_service_that_was_nearly_idle_gets_what_it_demands() -> None:
+    nearly = WorkHistory(codes=bytes([code_of(0.0), code_of(0.01)]) * 100, mean=0.005)
+    assert service_outlook(nearly, 180.0, 3.0, 2.0, 0.01).needed_after(3.0, 0.5) >= 3.0
+
+
+def test_a_service_that_is_hardly_known_needs_its_level_at_least() -> None:
+    quiet = WorkHistory(codes=bytes([code_of(0.01)]) * 20, mean=0.01)
+    assert service_outlook(quiet, 180.0, 3.0, 2.0, 0.01).needed >= 3.0
+
+
+def test_bins_between_gaps_that_are_no_paths_are_no_history() -> None:
+    torn = WorkHistory(codes=(bytes([code_of(4.0)]) * 3 + b"\0") * 30, mean=4.0)
+    assert service_outlook(torn, 180.0, 4.0, 2.0, 0.01).needed >= 4.0
+
+
+def test_starts_of_hours_are_planned_for_like_one_of_an_hour() -> None:
+    known = WorkHistory(codes=bytes([code_of(4.0)]) * 60, mean=4.0)
+    assert service_outlook(known, 10 * 3600.0, 4.0, 2.0, 0.01).needed >= 4.0
+    assert lead_bins(10 * 3600.0) == lead_bins(3600.0) == 120

@@ -235,9 +235,11 @@ def test_more_arrivals_never_mean_fewer_replicas(case: Case, knowledge: Knowledg
 
 @given(services(ages=(1.0, 8.0)))
 def test_an_order_is_not_repeated_by_the_next_pass(case: Case) -> None:
-    """The same is seen again, but for what was ordered meanwhile."""
+    """The same is seen again, but for what was ordered meanwhile. At the same moment: as time passes, the mean of some
+    minutes may go beyond all that is known, and then more is ordered.
+    """
     decision, state = case.decided(case.seen)
     orders = orders_of(decision)
     carried_out = tuple(replace(one, desired=orders[one.name]) for one in case.seen.pools)
-    again, _ = decide(replace(case.seen, pools=carried_out, now=NOW + 1), state, case.knowledge)
+    again, _ = decide(replace(case.seen, pools=carried_out), state, case.knowledge)
     assert all(count <= orders[name] for name, count in orders_of(again).items())

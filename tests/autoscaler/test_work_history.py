@@ -117,3 +117,8 @@ def test_what_ended_too_long_ago_or_has_not_begun_is_left_out() -> None:
     assert known(0.0, 1.0).continued_by(known(late, 2.0)).codes == bytes([code_of(2.0)])
     assert known(late, 1.0).continued_by(known(0.0, 2.0)).codes == bytes([code_of(2.0)])
     assert known(0.0, 1.0).continued_by(WorkHistory()) == known(0.0, 1.0)
+
+
+def test_bins_of_less_work_and_unknown_ones_are_not_counted() -> None:
+    history = WorkHistory(codes=bytes([0, code_of(0.0), code_of(0.02), code_of(0.05), code_of(3.0)]))
+    assert (history.known, history.worked(0.05), history.worked(0.0)) == (4, 2, 4)

@@ -28,7 +28,9 @@ _POINTS_KEPT = 256
 PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
 """Of the share that may be late, for paths and for a constant: the rest is for what is not foreseen."""
 KNOWN_BINS = 60
-"""Half an hour: a history with fewer known bins tells less than others' demand."""
+"""Half an hour: a history with fewer bins of work tells less than others' demand."""
+MAX_LEAD_BINS = 120
+"""An hour: paths that begin later are too few in any history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class DemandOutlook:
     def __init__(self, history: WorkHistory, lead_bins: int) -> None:
         self._paths = DemandPaths(list(history.segments()), lead_bins, history.dispersion)
         self._history = replace(history)  # a copy: the history itself must not outlive its other users (`_made`)
-        self._busiest = busiest(history)
+        self._busiest = max(busiest(history), _SMALLEST)
+        self.known = len(self._paths) > 0 and history.worked(_SMALLEST) >= KNOWN_BINS
+        """Whether the history says enough of what demand does."""
         self._constants: dict[tuple[int, float], float] = {}
         self._points: dict[tuple[int, int, float], Outlook] = {}
 
@@ -94,16 +98,18 @@ class DemandOutlook:
 def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
     """Of a service with this history, and the level and promise that `DemandOutlook.at` takes.
 
-    Until the history has KNOWN_BINS, it is that of public traces that have its mean, or this level if it has none. Less
-    than the mean needs no more than the mean: quiet minutes of a service that is hardly known announce no burst.
+    Until the history has KNOWN_BINS of work, and paths, it is that of public traces that have its mean, or this level
+    if it has none. Less than the mean needs no more than the mean: quiet minutes of a service that is hardly known
+    announce no burst. It needs its level at least.
     """
-    if history.known >= KNOWN_BINS:
-        return outlook_of(history, lead_bins(lead_s)).at(level, slack_s, allowed)
+    own = outlook_of(history, lead_bins(lead_s))
+    if own.known:
+        return own.at(level, slack_s, allowed)
     usual = max(history.mean or level, _SMALLEST)
     library = outlook_of(LIBRARY, lead_bins(lead_s))
     found, mean = (library.at(each, slack_s, allowed).times(usual) for each in (level / usual, 1.0))
     most = mean.needed if level < usual else inf
-    return Outlook(min(found.needed, most), found.p50, found.p90)
+    return Outlook(max(min(found.needed, most), level), found.p50, found.p90)
 
 
 _made: WeakKeyDictionary[WorkHistory, dict[int, DemandOutlook]] = WeakKeyDictionary()
@@ -119,7 +125,7 @@ def outlook_of(history: WorkHistory, lead_bins: int) -> DemandOutlook:
 
 def lead_bins(lead_s: float) -> int:
     """The bin in which a replica ordered now begins to serve, counted from now."""
-    return max(ceil(lead_s / BIN_S), 1)
+    return min(max(ceil(lead_s / BIN_S), 1), MAX_LEAD_BINS)
 
 
 def _outlook(paths: Sequence[Path], slack_s: float, allowed: float) -> Outlook:

@@ -75,6 +75,10 @@ class WorkHistory:
         """How many bins are known."""
         return len(self.codes) - self.codes.count(0)
 
+    def worked(self, least: float) -> int:
+        """How many bins had work at this rate at least."""
+        return len(self.codes.translate(None, bytes(range(code_of(least)))))
+
     def segments(self) -> Iterator[list[float]]:
         """The rates of bins without a gap between them, oldest first."""
         for part in self.codes.split(b"\0"):
@@ -130,7 +134,7 @@ class WorkMeter:
         if rate is not None and all(self._seconds):
             thirds = [work / passed for work, passed in zip(self._work, self._seconds, strict=True)]
             variance = fsum((third - rate) ** 2 for third in thirds) / (_THIRDS - 1)
-            new = max(1 / _DAY_BINS, 1 / len(self.history.codes))
+            new = max(1 / _DAY_BINS, 1 / self.history.known)
             self.history = replace(
                 self.history,
                 variance=self.history.variance + new * (variance - self.history.variance),
