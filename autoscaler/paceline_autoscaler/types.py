@@ -8,7 +8,7 @@ up to the difference of their clocks. Work is in replica-seconds: what one repli
 replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -156,8 +156,20 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingInWorker:
+    """Requests of a class that wait in a worker, and their prompt tokens that are not computed yet."""
+
+    cls: RequestClass
+    requests: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1."""
+    """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1.
+
+    `by_class`: what waits, where the report tells classes apart. A step time of zero is not known.
+    """
 
     worker: str
     slots: int
@@ -167,6 +179,13 @@ class WorkerLoad:
     kv_tokens: int
     kv_used: float
     step_time: StepTime
+    by_class: tuple[WaitingInWorker, ...] = ()
+
+    def waiting_beside(self, classes: Collection[RequestClass]) -> tuple[int, int]:
+        """The waiting requests that are of no class of these, and their prompt tokens."""
+        of_these = [one for one in self.by_class if one.cls in classes]
+        requests, tokens = sum(one.requests for one in of_these), sum(one.tokens for one in of_these)
+        return self.waiting - requests, self.queued_tokens - tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +374,7 @@ class PoolDecision:
 class Decision:
     """Replicas to order and why: one sentence with numbers, the binding limit, and what was rejected.
 
-    `deferred`: the classes without a target that wait for idle capacity, because their queued requests meet their
-    deadlines without another replica.
+    `deferred`: the classes without a target that have queued requests, and wait for idle capacity.
     """
 
     pools: tuple[PoolDecision, ...]

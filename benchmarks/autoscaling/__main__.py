@@ -1,12 +1,13 @@
 """Autoscalers compared on nine workloads, in the exact simulator: `python -m benchmarks.autoscaling COMMAND`.
 
-    room     the oracle and the static pool in hindsight of each cell: what there is to gain
-    tune     each baseline's setting for each cell
-    learn    what our autoscaler learns on the window that baselines are tuned on (`learned`)
-    library  the histories that it ships with, from what was learned
-    run      the missing runs of the matrix, with tuned settings
-    whatif   the cell in the fluid model, at other leads and with more requests
-    report   the table of all runs that are not void, and benchmarks/results/autoscaling.json
+    room       the oracle and the static pool in hindsight of each cell: what there is to gain
+    tune       each baseline's setting for each cell
+    learn      what our autoscaler learns on the window that baselines are tuned on (`learned`)
+    library    the histories that it ships with, from what was learned
+    run        the missing runs of the matrix, with tuned settings
+    whatif     the cell in the fluid model, at other leads and with more requests
+    ablations  what each part of our policy earns, in the fluid model, on windows that nobody is scored on
+    report     the table of all runs that are not void, and benchmarks/results/autoscaling.json
 
 Each result is saved as it ends (`store`), so a command that is interrupted goes on where it was; all take hours.
 PACELINE_TRACES names the folder of the whole traces.
@@ -20,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.autoscaling import hindsight, matrix, whatif
+from benchmarks.autoscaling import ablations, hindsight, matrix, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
 from benchmarks.autoscaling.learned import keep, library
@@ -43,6 +44,8 @@ from paceline_autoscaler.model import demand_library
 from paceline_autoscaler.model.work_history import WorkHistory
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_simulator.policies import SLO, STATIC
+
+COMMANDS = ("room", "tune", "learn", "library", "run", "whatif", "ablations", "report")
 
 
 def room(names: Sequence[str]) -> None:
@@ -104,6 +107,16 @@ def look_at_variants(names: Sequence[str]) -> None:
         print(f"{name} {variant}: {len(rows)} rows", flush=True)
 
 
+def ablate(names: Sequence[str]) -> None:
+    found = {}
+    for task, outcomes in in_processes(ablations.ablate, [(name, seed) for name in names for seed in ablations.SEEDS]):
+        found[task] = outcomes
+        print(f"{task[0]} seed {task[1]}", flush=True)
+    ordered = {(name, seed): found[name, seed] for name in names for seed in ablations.SEEDS}
+    ablations.save(ordered)
+    print(ablations.table(ordered))
+
+
 def report() -> None:
     started = rfc3339(SystemClock().utc())
     files = [CellFile.load(name) for name in cells()]
@@ -150,7 +163,7 @@ def _current(row: RunRow | FluidRow) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoscaling")
-    parser.add_argument("command", choices=("room", "tune", "learn", "library", "run", "whatif", "report"))
+    parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--cells", help="names with commas; all by default")
     parser.add_argument("--policies", help="names with commas, for tune; all by default")
     options = parser.parse_args()
@@ -169,6 +182,8 @@ def main() -> None:
         run(names)
     elif options.command == "whatif":
         look_at_variants(names)
+    elif options.command == "ablations":
+        ablate(names)
     else:
         report()
 

@@ -33,6 +33,8 @@ SUMS_OF_WHOLE_NUMBERS = {
     "(load.waiting for load in _loads(group))",
     "(max(cls.held, cls.queued) for cls in classes)",
     "(max(cls.queued, cls.held) for cls in work.observation.demand.classes)",
+    "(one.requests for one in of_these)",
+    "(one.tokens for one in of_these)",
     "(pool.count(state) for state in there)",
     "(pool.ready for pool in self.pools)",
     "(pool.replicas for pool in self.pools)",

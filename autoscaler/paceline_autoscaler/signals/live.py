@@ -27,6 +27,7 @@ from paceline_autoscaler.types import (
     Demand,
     Now,
     RateWindow,
+    WaitingInWorker,
     WorkerLoad,
 )
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
@@ -288,12 +289,11 @@ class WorkerLoads:
 
 
 def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
-    """The part of a report that policies read; None if the worker is not ready or does not know its speed yet.
+    """The part of a report that policies read; None if the worker is not ready.
 
     `worker` is its name in the list of workers: in a cluster a worker does not know its own.
     """
-    step = report.step_time
-    if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
+    if report.state is not WorkerState.READY or report.kv.total <= 0:
         return None
     return WorkerLoad(
         worker=worker,
@@ -303,5 +303,10 @@ def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
         queued_tokens=sum(report.queued_tokens.values()),
         kv_tokens=report.kv.total * report.kv.page_tokens,
         kv_used=max(1 - (report.kv.free + report.kv.cached) / report.kv.total, 0.0),
-        step_time=step,
+        step_time=report.step_time,
+        by_class=tuple(
+            WaitingInWorker(cls, count, report.queued_tokens.get(cls, 0))
+            for cls, count in report.waiting.items()
+            if count
+        ),
     )
