@@ -69,7 +69,8 @@ class PoolPlan:
     """One pool of a service: its engine, starts and nodes.
 
     `capacity`: replicas that its nodes have room for, None without a limit. `lost_per_hour`: the rate at which each
-    ready replica's spot node is taken away, `notice_s` after a notice.
+    ready replica's spot node is taken away, `notice_s` after a notice. `outages`: times at which a share of all ready
+    replicas (0 to 1) loses its nodes so, at once.
     """
 
     target: ScaleTarget
@@ -80,6 +81,7 @@ class PoolPlan:
     capacity: int | None = None
     lost_per_hour: float = 0.0
     notice_s: float = 30.0
+    outages: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.start.stages:
@@ -158,6 +160,9 @@ class SimulatedCluster:
                 replica = self._order(self._plans[target])
                 replica.ordered, replica.paid = self._events.now - FIRST_AGE_S, self._events.now
                 self._ready(replica)
+        for plan in self._plans.values():
+            for at, share in plan.outages:
+                self._events.at(at, self._lose, plan, share)
 
     def scale(self, counts: Mapping[ScaleTarget, int]) -> None:
         """Set the desired replicas of pools, and start or drain replicas accordingly."""
@@ -248,6 +253,11 @@ class SimulatedCluster:
             return
         self._drain(replica, replica.plan.notice_s)
         self.scale({})
+
+    def _lose(self, plan: PoolPlan, share: float) -> None:
+        ready = [replica for replica in self.replicas if replica.plan is plan and replica.state is ReplicaState.READY]
+        for replica in ready[: round(share * len(ready))]:
+            self._take_away(replica)
 
     def _drain(self, replica: SimulatedReplica, limit_s: float | None = None) -> None:
         if replica.draining:

@@ -114,3 +114,9 @@ def test_a_spot_replica_is_lost_after_its_notice_and_replaced_at_once() -> None:
     assert run.killed
     assert client.ends == {}
     assert run.cluster.replicas[0].name == "chat-main-1"
+
+
+def test_an_outage_takes_a_share_of_the_ready_replicas_at_once() -> None:
+    run = Run(exact(20.0, outages=((5.0, 1 / 3),)), ready=6)
+    run.events.run(until=5.5)
+    assert sorted(run.states()) == 4 * ["ready ready"] + 2 * ["schedule starting"]
