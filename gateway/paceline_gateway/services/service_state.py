@@ -1,21 +1,24 @@
-"""The state of one service: its dispatcher, its estimates, its counts."""
+"""The state of one service: its dispatcher, its estimates, its counts, and the pressure on it."""
 
 from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
+from paceline_core.objects.route import Pressure
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.registry.enums import FallbackReason
 from paceline_core.wire import Isolated
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.dispatcher import URGENT, Dispatcher, QueueLimits
+from paceline_gateway.queueing.pressure import PressureState
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.request.attempts import RetryBudget
+from paceline_gateway.request.burn import BurnWindow
 from paceline_gateway.request.prompt_size import PromptSize
-from paceline_gateway.request.slo import Verdicts, in_time_s
+from paceline_gateway.request.slo import Verdicts, in_time_s, whole_answer_targets
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
@@ -27,6 +30,8 @@ from paceline_gateway.telemetry.metrics import OTHER
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
+_EMPTY_PROMPT = PromptSize()
+_LATE = frozenset({DestinationLoad.OVERLOADED, DestinationLoad.QUEUE_FULL})
 ISOLATED = 16
 TENANTS = 32
 """The most tenants of a class with a demand row of their own."""
@@ -107,6 +112,8 @@ class ServiceState:
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last isolated requests."""
+        self.pressures: dict[Pressure, PressureState] = {"overload": PressureState(), "burn": PressureState()}
+        self._burn = BurnWindow()
         self._budgets: dict[float, RetryBudget] = {}
         """Retry budgets by the share of retries that their requests have."""
 
@@ -115,6 +122,38 @@ class ServiceState:
         tally = self.tallies[name]
         mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR_OUTPUT
         return mean if asked is None else min(mean, asked)
+
+    def observe(self, now: float) -> None:
+        """Bring the pressure on the service up to date; called a few times a second."""
+        self.pressures["overload"].observe(self._late(now), now)
+        self.pressures["burn"].observe(self._burns(now), now)
+        self.dispatcher.overloaded = self.pressures["overload"].lasting
+
+    def degrades(self, name: RequestClass, trigger: Pressure, after_s: float) -> bool:
+        """Whether routes serve requests of this class less; those without a target wait instead."""
+        return bool(self.spec.classes[name].targets) and self.pressures[trigger].holds(after_s)
+
+    def fits(self, prompt: PromptSize) -> bool:
+        """Whether the context is long enough for a prompt, as far as both are known."""
+        return not self.pool.context or self.estimates.prompt_tokens(prompt) < self.pool.context
+
+    def _late(self, now: float) -> bool:
+        """Whether a new interactive request would wait too long for its ttft, whatever its prompt.
+
+        False if that is unknown, if nothing is promised, and while there are no interactive requests to protect.
+        """
+        if not self.dispatcher.urgent or all(t.metric != "ttft" for t in self.spec.classes[URGENT].targets):
+            return False
+        return self.pressure(URGENT, 0, _EMPTY_PROMPT, now) in _LATE
+
+    def _burns(self, now: float) -> bool:
+        objectives = {
+            (target.cls, target.name): target.objective
+            for terms in self.spec.classes.values()
+            for target in (*terms.targets, *whole_answer_targets(terms.targets, 0, 0))
+        }
+        burn = self._burn.worst(objectives, now)
+        return burn is not None and burn > 1
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How the service would take one more request."""
@@ -185,6 +224,7 @@ class ServiceState:
             attempts=admission.destination.attempts,
             promised=not admission.counts,
             fallbacks=bool(admission.fallbacks),
+            degraded=admission.degraded,
         )
         budget = self._budgets.get(share)
         if budget is None:
@@ -226,6 +266,7 @@ class ServiceState:
     ) -> None:
         good = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         usage = record.meter if record.outcome is _OK else None
+        self._burn.add(name, verdicts, record.ended)
         self.tallies[name].ended(good, usage)
         self.tally(name, record.tenant).ended(good, usage)
         if usage is not None:
