@@ -12,16 +12,21 @@ import httpx
 import pytest
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
+from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.test_fallback import SPARE, diverted, nothing_is_left, occupied
+from tests.gateway.test_one_trace_real import CALLER, SAMPLED, writer
 from tests.gateway.worker_double import Script, WorkerDouble
+from tests.worker.collector import collecting
 
+from paceline_core.auth import new_signing_key
 from paceline_core.telemetry import BackgroundWriter
 from paceline_core.wire import StepTime
 from paceline_gateway.queueing import pressure
 from paceline_gateway.telemetry.metrics import LogSinks
 
 pytestmark = pytest.mark.real
+KEY = new_signing_key()
 ASKED: dict[str, Any] = STREAM | {"model": "public"}
 PROMISE = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}, "maxTokens": 1000}}
 OFFLINE, BATCH = {"x-paceline-class": "offline"}, {"x-paceline-class": "batch"}
@@ -127,6 +132,23 @@ async def test_output_tokens_are_capped_where_the_request_would_take_more(
     await nothing_is_left(stand)
 
 
+async def test_a_capped_answer_of_a_real_worker_ends_for_its_length(tmp_path: Path) -> None:
+    with replicas(tmp_path, 1, KEY, engine=EMULATED | {"max_seqs": 2}) as (worker,):
+        async with gateway(tmp_path, signing_key=KEY) as stand:
+            stand.cluster.put(manifests.service(classes=PROMISE))
+            stand.cluster.put(manifests.route("public", {"service": "chat"}, degrade={"after": "1ms", "maxTokens": 5}))
+            await stand.serve([worker.endpoint])
+            first = await ask(stand, max_tokens=60)  # some 3 s, so that the next slot is free after half of them
+            assert (first.status_code, "x-paceline-degraded" in first.headers) == (200, False)
+            async with occupied(stand), occupied(stand):
+                await until(lambda: pressed(stand))
+                asked = asyncio.create_task(ask(stand, stream=False))
+                await waiting(stand, 1)
+            answer = await asked
+    assert answer.headers["x-paceline-degraded"] == "max_tokens"
+    assert (answer.json()["choices"][0]["finish_reason"], answer.json()["usage"]["completion_tokens"]) == ("length", 5)
+
+
 async def test_a_smaller_model_gives_no_more_than_its_own_limit(stand: Stand, make_worker: MakeWorker) -> None:
     worker, spare = await busy_service(stand, make_worker, model="spare")
     async with overloaded(stand, worker):
@@ -212,14 +234,18 @@ async def test_a_burning_error_budget_degrades_a_route_that_asks_for_it(stand: S
     assert (answer.headers["x-paceline-degraded"], len(spare.seen)) == ("model", 1)
 
 
-async def test_the_access_log_says_how_an_answer_was_less(tmp_path: Path, make_worker: MakeWorker) -> None:
+async def test_log_and_trace_say_how_an_answer_was_less(tmp_path: Path, make_worker: MakeWorker) -> None:
     stream = io.StringIO()
-    async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(stream))) as stand:
-        worker, _ = await busy_service(stand, make_worker, model="spare", maxTokens=8)
-        async with overloaded(stand, worker):
-            assert (await ask(stand)).status_code == 200
-        await nothing_is_left(stand)
-        stand.process.requests.sweep()
-        await until(lambda: stream.getvalue().count("\n") == 4)
+    with collecting() as collector:
+        outlets = LogSinks(BackgroundWriter(stream), writer(collector.endpoint))
+        async with gateway(tmp_path, outlets=outlets) as stand:
+            worker, _ = await busy_service(stand, make_worker, model="spare", maxTokens=8)
+            async with overloaded(stand, worker):
+                assert (await ask(stand, SAMPLED)).status_code == 200
+            await nothing_is_left(stand)
+            stand.process.requests.sweep()
+            await until(lambda: stream.getvalue().count("\n") == 4)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["degraded"] for line in lines if "degraded" in line] == [["model", "max_tokens"]]
+    (root,) = [span for span in collector.spans if span.parent_id == CALLER]
+    assert root.attributes["paceline.degraded"] == ["model", "max_tokens"]

@@ -22,6 +22,7 @@ from paceline_gateway.routing.model_lookup import (
     Requester,
     When,
     choose,
+    degraded,
     next_destination,
     overloaded,
     resolve_model,
@@ -68,6 +69,69 @@ def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
     backends = ({"service": "a"}, {"service": "over", "when": "overflow"})
     seen = snapshot(*SERVICES, route("m", *backends, fallback=["small"]), tenant(services=["default/a"]))
     assert chain(seen) == [("a", "always")]
+
+
+def test_a_route_that_degrades_names_a_smaller_model_that_is_no_part_of_its_chain() -> None:
+    less = {"trigger": "burn", "model": "small", "maxTokens": 9, "after": "5s"}
+    seen = snapshot(
+        *SERVICES, route("m", {"service": "a"}, {"service": "b"}, fallback=["fail"], degrade=less), tenant()
+    )
+    found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+    assert chain(seen) == [("a", "always"), ("b", "always"), ("fail", "fallback")]
+    first, other, last = (destination.degradation for destination in found)
+    assert first is not None
+    assert (first.trigger, first.after_s, first.max_tokens, last) == ("burn", 5, 9, None)
+    assert first.model is not None
+    assert (other, first.model.service.name, first.model.model) == (first, "small", "small")
+
+
+def test_the_smaller_model_takes_the_place_of_the_destination_under_pressure_and_its_fallbacks() -> None:
+    less = {"model": "small", "maxTokens": 9}
+    seen = snapshot(*SERVICES, route("m", {"service": "a"}, fallback=["fail"], degrade=less), tenant())
+    found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+    for smaller, name in ((True, "small"), (False, "a")):
+        first, *rest = degraded(found, smaller=smaller)
+        assert (first.service.name, first.instead_of, first.max_tokens) == (name, found[0].service, 9)
+        assert rest == list(found[1:])
+
+
+def test_a_model_that_is_unknown_or_not_open_to_the_tenant_replaces_none() -> None:
+    for name, services in (("unknown", ["*"]), ("small", ["default/a"])):
+        one = route("m", {"service": "a"}, degrade={"model": name})
+        seen = snapshot(*SERVICES, one, tenant(services=services))
+        found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+        assert degraded(found, smaller=True)[0].service.name == "a"
+
+
+def test_only_classes_with_a_target_get_less() -> None:
+    made = busy()
+    learn(made, 200)
+    assert not made.degrades(CLS, "overload", 0.0)
+    made.observe(NOW + 10)
+    assert made.degrades(CLS, "overload", 0.0)
+    assert not made.degrades(RequestClass.BATCH, "overload", 0.0)
+    assert not made.degrades(CLS, "burn", 0.0)
+
+
+def test_a_service_without_interactive_requests_is_not_overloaded() -> None:
+    made = service_state()
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(slots=1), NOW)
+    learn(made, 4000)
+    made.dispatcher.join(QueuedRequest(1, RequestClass.BATCH, 10, 40, NOW + 60), NOW)
+    assert made.dispatcher.dispatch(NOW)
+    assert made.pressure(CLS, 0, PromptSize(), NOW) is CROWDED
+    made.observe(NOW)
+    assert not made.degrades(CLS, "overload", 0.0)
+
+
+def test_a_prompt_that_is_longer_than_the_context_does_not_go_to_a_smaller_model() -> None:
+    made = service_state()
+    assert made.fits(PromptSize(10**6))
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(), NOW)
+    assert made.fits(PromptSize(4000))
+    assert not made.fits(PromptSize(10**6))
 
 
 @cases(

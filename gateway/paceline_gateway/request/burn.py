@@ -26,6 +26,10 @@ class BurnWindow:
         self._seconds: deque[tuple[int, _Counts]] = deque()
         self._total = _Counts()
 
+    def __bool__(self) -> bool:
+        """Whether it holds any verdict."""
+        return bool(self._seconds)
+
     def add(self, name: RequestClass, verdicts: Verdicts, now: float) -> None:
         """Count the verdicts on one request of this class."""
         self._drop(now)

@@ -147,6 +147,8 @@ class ServiceState:
         return self.pressure(URGENT, 0, _EMPTY_PROMPT, now) in _LATE
 
     def _burns(self, now: float) -> bool:
+        if not self._burn:
+            return False
         objectives = {
             (target.cls, target.name): target.objective
             for terms in self.spec.classes.values()
