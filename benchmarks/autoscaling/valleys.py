@@ -1,9 +1,9 @@
 """Valleys filled with offline work: GPU time for each token, on the scored windows of the cells that move.
 
-Beside the cell, OFFLINE clients each send another request as soon as their last one has ended, of lengths drawn from
-the cell's own. The class has no target, so it buys no replica. Tokens are those of prompts and answers: of interactive
-requests that attained, and of offline ones that were answered within the window. The oracle's, and our attainment
-without offline work, are those of the matrix.
+Beside the cell, CLIENTS clients each send another offline request as soon as their last one has ended, of lengths drawn
+from the cell's own; after a refusal it waits as long as `retry-after` says. The class has no target, so it buys no
+replica. Tokens are those of prompts and answers: of interactive requests that attained, and of offline ones that were
+answered within the window. The oracle's, and our attainment without offline work, are those of the matrix.
 """
 
 import json
@@ -21,6 +21,7 @@ from benchmarks.autoscaling.store import FOLDER, CellFile
 from benchmarks.simulator.cells import LEAD_S
 
 from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_gateway.queueing.shedding import LATEST_S
 from paceline_simulator.gateway import ClientRequest
 from paceline_simulator.policies import SLO
 from paceline_simulator.results import RequestResult
@@ -56,7 +57,10 @@ class OfflineClients:
         return [self._next(0.0) for _ in range(CLIENTS)]
 
     def follow(self, ended: ClientRequest, now: float) -> TraceRequest | None:
-        return self._next(now) if ended.asked.tenant == _OFFLINE else None
+        if ended.asked.tenant != _OFFLINE:
+            return None
+        refused = ended.record is not None and ended.record.outcome is Outcome.SHED
+        return self._next(now + (LATEST_S if refused else 0.0))
 
     def _next(self, now: float) -> TraceRequest:
         like = self._random.choice(self._like)
