@@ -120,7 +120,7 @@ def test_a_service_without_interactive_requests_is_not_overloaded() -> None:
     learn(made, 4000)
     made.dispatcher.join(QueuedRequest(1, RequestClass.BATCH, 10, 40, NOW + 60), NOW)
     assert made.dispatcher.dispatch(NOW)
-    assert made.pressure(CLS, 0, PromptSize(), NOW) is CROWDED
+    assert made.load(CLS, 0, PromptSize(), NOW) is CROWDED
     made.observe(NOW)
     assert not made.degrades(CLS, "overload", 0.0)
 
@@ -198,15 +198,15 @@ def service_state(**classes: object) -> ServiceState:
 
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
     made = service_state(queueLimit=1)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
+    assert made.load(CLS, 40, PromptSize(40), NOW) is DOWN
     made.pool.update([endpoint()])
     made.pool.on_report("w0", report(slots=1), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW) is OPEN
     made.pool.on_report("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is CROWDED
+    assert made.load(CLS, 40, PromptSize(40), NOW) is CROWDED
     for number in range(2):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 30), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is FULL
+    assert made.load(CLS, 40, PromptSize(40), NOW) is FULL
 
 
 SECONDS = st.floats(0.0, 100.0)
@@ -256,7 +256,7 @@ def test_a_service_without_a_free_slot_is_overloaded_when_the_slot_wait_misses_t
     for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
         made = busy()
         learn(made, tokens)
-        assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is pressure
+        assert made.load(CLS, 40, PromptSize(40), NOW + 10) is pressure
 
 
 def test_who_waits_before_it_counts() -> None:
@@ -264,21 +264,21 @@ def test_who_waits_before_it_counts() -> None:
     learn(made, 50)
     for number in range(2, 4):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is CROWDED
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is CROWDED
 
 
 def test_a_wait_that_is_not_known_crowds_nothing() -> None:
     made = busy()
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
     made.dispatcher.join(QueuedRequest(9, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     made = busy()
     learn(made, 4000)
     made.dispatcher.release(QueuedRequest(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None:
@@ -294,7 +294,7 @@ def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None
         now += 0.2
     made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.dispatch(now) == []
-    assert made.pressure(CLS, 40, PromptSize(40), now) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:

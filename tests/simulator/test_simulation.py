@@ -14,6 +14,7 @@ from paceline_autoscaler.types import Observation
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_gateway.queueing.pressure import AFTER_S
 from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec
 from paceline_simulator.policies import policy_of
@@ -105,6 +106,20 @@ def test_an_overload_is_shed_by_the_gateway_and_counts_as_missed() -> None:
     outcomes = Counter(request.outcome for request in result.requests)
     assert outcomes[Outcome.SHED] > 0
     assert result.attainment() < outcomes[Outcome.OK] / len(result.requests)
+
+
+def test_an_overload_refuses_new_offline_requests_and_no_batch() -> None:
+    plan = run_plan([], pool=pool_plan(made=spec(8000)))
+    rates = {RequestClass.INTERACTIVE: 8.0, RequestClass.BATCH: 0.5, RequestClass.OFFLINE: 1.0}
+    mixed = {
+        name: [replace(request, tenant=name) for request in arrivals(rate, 60.0, 3000, 60, seed)]
+        for seed, (name, rate) in enumerate(rates.items())
+    }
+    _, result = finished(replace(plan, services=(replace(plan.services[0], arrivals=mixed),)))
+    refused = [one for one in result.requests if one.tenant == "offline" and one.outcome is Outcome.SHED]
+    assert refused
+    assert min(one.at for one in refused) > AFTER_S
+    assert {one.outcome for one in result.requests if one.tenant == "batch"} == {Outcome.OK}
 
 
 def test_only_arrivals_of_the_scored_window_count_and_open_requests_miss() -> None:

@@ -269,11 +269,11 @@ def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
 def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: DestinationLoad) -> int | None:
     """The index in the rest of a chain of a better destination than the present one; None if there is none."""
     best = here
-    for place, (when, pressure) in enumerate(rest):
+    for place, (when, load) in enumerate(rest):
         if best >= _REASON[when]:
-            if pressure < min(best, DestinationLoad.QUEUE_FULL):
+            if load < min(best, DestinationLoad.QUEUE_FULL):
                 return place
-            best = min(best, pressure)
+            best = min(best, load)
     return None
 
 

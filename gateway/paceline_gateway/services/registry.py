@@ -141,7 +141,7 @@ class ServiceRegistry:
         now = self._now()
         found = ((destination.when, self.services.get(destination.service.key)) for destination in chain)
         return [
-            (when, DestinationLoad.UNAVAILABLE if service is None else service.pressure(name, size, prompt, now))
+            (when, DestinationLoad.UNAVAILABLE if service is None else service.load(name, size, prompt, now))
             for when, service in found
         ]
 

@@ -144,7 +144,7 @@ class ServiceState:
         """
         if not self.dispatcher.urgent or all(t.metric != "ttft" for t in self.spec.classes[URGENT].targets):
             return False
-        return self.pressure(URGENT, 0, _EMPTY_PROMPT, now) in _LATE
+        return self.load(URGENT, 0, _EMPTY_PROMPT, now) in _LATE
 
     def _burns(self, now: float) -> bool:
         if not self._burn:
@@ -157,7 +157,7 @@ class ServiceState:
         burn = self._burn.worst(objectives, now)
         return burn is not None and burn > 1
 
-    def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
+    def load(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How the service would take one more request."""
         terms = self.spec.classes[name]
         if not self.pool.eligible(now):
