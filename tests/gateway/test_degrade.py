@@ -180,6 +180,32 @@ async def test_a_smaller_model_that_is_full_or_gone_answers_nothing(stand: Stand
     assert await degraded(stand, "model") == 0
 
 
+async def test_a_backend_for_overflow_with_room_answers_before_a_smaller_model(
+    stand: Stand, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while pressure lasts although the next request would be in time."""
+    monkeypatch.setattr(pressure, "RECOVERY_S", 600.0)
+    worker, spare = await busy_service(stand, make_worker, model="spare")
+    other = await make_worker("o0", service="default/other")
+    stand.cluster.put(manifests.service("other"))
+    backends = {"service": "chat"}, {"service": "other", "when": "overflow"}
+    stand.cluster.put(manifests.route("public", *backends, degrade={"after": "500ms", "model": "spare"}))
+    stand.work(other, service="default/other")
+    await stand.ready(service="default/other")
+    async with overloaded(stand, worker):
+        assert (await stand.queue())["overloaded"]
+        assert (await ask(stand)).status_code == 200
+    assert pressed(stand)
+    answer = await ask(stand)
+    assert (answer.status_code, "x-paceline-degraded" in answer.headers) == (200, False)
+    assert (len(worker.seen), len(spare.seen), len(other.seen)) == (0, 0, 2)
+    assert await diverted(stand, "overloaded") == 2
+    stand.cluster.serve("default/other")
+    await until(lambda: not stand.process.registry.services["default/other"].pool.workers)
+    async with overloaded(stand, worker):
+        assert (await ask(stand)).headers["x-paceline-degraded"] == "model"
+
+
 async def test_an_overloaded_service_defers_batch_and_refuses_offline_requests(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
@@ -224,11 +250,15 @@ async def test_without_a_promise_nothing_is_overloaded(stand: Stand, make_worker
 
 async def test_a_burning_error_budget_degrades_a_route_that_asks_for_it(stand: Stand, make_worker: MakeWorker) -> None:
     worker, spare = await busy_service(stand, make_worker, model="spare", trigger="burn")
-    burning = stand.process.registry.services["default/chat"].pressures["burn"]
+    service = stand.process.registry.services["default/chat"]
+    before, burning = service.spec, service.pressures["burn"]
+    stand.cluster.put(manifests.service(classes={"interactive": {"slo": {"ttft": {"p95": "60s"}}}}))
+    await until(lambda: service.spec is not before)
     await asyncio.gather(*(ask(stand) for _ in range(20)))
     assert (len(spare.seen), burning.holds(0.0)) == (0, False)
-    worker.script = lambda _: Script(delay_s=0.6)
-    await asyncio.gather(*(ask(stand, model="chat") for _ in range(2)))
+    worker.script = lambda _: Script(status=500)
+    for _ in range(2):
+        assert (await ask(stand, model="chat")).status_code == 500
     await until(lambda: burning.holds(0.5))
     answer = await ask(stand)
     assert (answer.headers["x-paceline-degraded"], len(spare.seen)) == ("model", 1)

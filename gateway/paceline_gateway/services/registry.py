@@ -108,24 +108,32 @@ class ServiceRegistry:
     def choose(
         self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
     ) -> Sequence[Destination]:
-        """The part of a chain that a request follows; a diverted request is demand for the first destination too."""
-        loads, place = self.loads(chain[:1], name, size, prompt), 0
-        if loads[0][1] is not DestinationLoad.OPEN and len(chain) > 1:
-            place = choose(loads + self.loads(chain[1:], name, size, prompt))
+        """The part of a chain that a request follows; a diverted request is demand for the first destination too.
+
+        Where a service is under pressure, other destinations that serve no less go before its degradation.
+        """
+        ((when, load),), place = self.loads(chain[:1], name, size, prompt), 0
+        if self._degrades(chain[0], name):
+            load = max(load, DestinationLoad.OVERLOADED)
+        if load is not DestinationLoad.OPEN and len(chain) > 1:
+            place = choose([(when, load), *self.loads(chain[1:], name, size, prompt)])
         if place:
-            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason(loads[0][1].name.lower()))
-        return self._degrade(chain[place:], name, size, prompt)
+            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason(load.name.lower()))
+        rest = chain[place:]
+        return self._degrade(rest, name, size, prompt) if self._degrades(rest[0], name) else rest
+
+    def _degrades(self, destination: Destination, name: RequestClass) -> bool:
+        less, service = destination.degradation, self.services.get(destination.service.key)
+        return less is not None and service is not None and service.degrades(name, less.trigger, less.after_s)
 
     def _degrade(
         self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
     ) -> Sequence[Destination]:
-        """The chain, with less at its first destination if the service there is under pressure."""
-        less, service = chain[0].degradation, self.services.get(chain[0].service.key)
-        if less is None or service is None or not service.degrades(name, less.trigger, less.after_s):
-            return chain
-        smaller = less.model is not None and self._can_stand_in(less.model, name, size, prompt)
+        """The chain with less at its first destination, whose service is under pressure."""
+        model = None if chain[0].degradation is None else chain[0].degradation.model
+        smaller = model is not None and self._can_stand_in(model, name, size, prompt)
         if smaller:
-            service.diverted(name, prompt, FallbackReason.DEGRADED)
+            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason.DEGRADED)
         return degraded(chain, smaller=smaller)
 
     def _can_stand_in(self, model: Destination, name: RequestClass, size: int, prompt: PromptSize) -> bool:
