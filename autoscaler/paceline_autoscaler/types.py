@@ -8,7 +8,7 @@ up to the difference of their clocks. Work is in replica-seconds: what one repli
 replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -156,19 +156,11 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingInWorker:
-    """Requests of a class that wait in a worker, and their prompt tokens that are not computed yet."""
-
-    cls: RequestClass
-    requests: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerLoad:
     """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1.
 
-    `by_class`: what waits, where the report tells classes apart. A step time of zero is not known.
+    `by_class`: waiting requests and their prompt tokens, where the report tells classes apart. A step time of zero is
+    not known.
     """
 
     worker: str
@@ -179,13 +171,7 @@ class WorkerLoad:
     kv_tokens: int
     kv_used: float
     step_time: StepTime
-    by_class: tuple[WaitingInWorker, ...] = ()
-
-    def waiting_beside(self, classes: Collection[RequestClass]) -> tuple[int, int]:
-        """The waiting requests that are of no class of these, and their prompt tokens."""
-        of_these = [one for one in self.by_class if one.cls in classes]
-        requests, tokens = sum(one.requests for one in of_these), sum(one.tokens for one in of_these)
-        return self.waiting - requests, self.queued_tokens - tokens
+    by_class: tuple[tuple[RequestClass, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

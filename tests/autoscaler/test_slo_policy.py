@@ -27,7 +27,7 @@ from tests.autoscaler.factories import (
 from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory
 from paceline_autoscaler.model.work_history import WorkHistory, code_of
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import ClassSignals, Decision, Observation, PoolStatus, Replica, WaitingInWorker
+from paceline_autoscaler.types import ClassSignals, Decision, Observation, PoolStatus, Replica
 from paceline_core.registry.enums import Direction, ReplicaState, RequestClass, ScaleLimit, ScaleReason
 from paceline_core.wire import StepTime
 
@@ -242,7 +242,7 @@ def test_work_without_a_promise_buys_nothing_however_near_its_deadline_is(left_s
 
 
 def test_work_without_a_promise_buys_nothing_where_it_waits_in_workers() -> None:
-    waiting = WaitingInWorker(RequestClass.OFFLINE, 300, 300 * PROMPT)
+    waiting = (RequestClass.OFFLINE, 300, 300 * PROMPT)
     full = load("ready-0", waiting=300, queued_tokens=300 * PROMPT, by_class=(waiting,))
     seen = beside(offline(queued=30, oldest_s=10.0, left_s=3590.0), ready=1)
     assert decided(replace(seen, pools=(view(loads=(full,)),))).replicas == 1

@@ -28,6 +28,7 @@ from paceline_autoscaler.types import (
     PoolStatus,
     Role,
     ScalingSpec,
+    WorkerLoad,
 )
 from paceline_core.registry.enums import RequestClass
 
@@ -332,7 +333,15 @@ def _in_workers(
 ) -> float:
     """Replica-seconds that wait in workers, without those of other classes; some reports do not tell them apart."""
     return fsum(
-        prices[pool.spec.name].of(*load.waiting_beside(others), mix.output_tokens) / pool.ratio
+        prices[pool.spec.name].of(*_waiting_beside(load, others), mix.output_tokens) / pool.ratio
         for pool in pools
         for load in pool.status.loads
+    )
+
+
+def _waiting_beside(load: WorkerLoad, others: set[RequestClass]) -> tuple[int, int]:
+    """The waiting requests of a worker without those of other classes, and their prompt tokens."""
+    theirs = [(requests, tokens) for cls, requests, tokens in load.by_class if cls in others]
+    return load.waiting - sum(requests for requests, _ in theirs), load.queued_tokens - sum(
+        tokens for _, tokens in theirs
     )

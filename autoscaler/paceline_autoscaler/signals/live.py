@@ -27,7 +27,6 @@ from paceline_autoscaler.types import (
     Demand,
     Now,
     RateWindow,
-    WaitingInWorker,
     WorkerLoad,
 )
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
@@ -305,8 +304,6 @@ def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
         kv_used=max(1 - (report.kv.free + report.kv.cached) / report.kv.total, 0.0),
         step_time=report.step_time,
         by_class=tuple(
-            WaitingInWorker(cls, count, report.queued_tokens.get(cls, 0))
-            for cls, count in report.waiting.items()
-            if count
+            (cls, count, report.queued_tokens.get(cls, 0)) for cls, count in report.waiting.items() if count
         ),
     )
