@@ -47,6 +47,21 @@ def test_classes_learn_apart() -> None:
     assert forecast.remaining(request("c", PROMPT, 4000, cls=RequestClass.BATCH)) == 1000 - len(PROMPT)
 
 
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 400)), max_size=6), st.integers(1, 80))
+def test_what_all_requests_have_left_is_the_sum_and_looking_changes_nothing(
+    requests: list[tuple[int, int]], review: int
+) -> None:
+    forecast, running = Forecast(1000, review), []
+    for number, (produced, limit) in enumerate(requests):
+        running.append(request(str(number), PROMPT, limit + 60))
+        forecast.remaining(running[-1])
+        running[-1].tokens += [1] * produced
+    before = [(entry.expected, entry.review) for entry in running]
+    total = forecast.remaining_tokens(running)
+    assert [(entry.expected, entry.review) for entry in running] == before
+    assert total == sum(forecast.all_remaining(running))
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
 def test_the_peak_is_what_counting_every_moment_finds(loads: list[tuple[int, int]]) -> None:
     moments = [

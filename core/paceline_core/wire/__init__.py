@@ -30,12 +30,15 @@ from paceline_core.wire.resume import (
     Resume,
     ResumedChoice,
 )
+from paceline_core.wire.retire import RETIRE_LIMIT_S, RETIRE_PATH, Retire, Retired
 
 __all__ = [
     "MOVED",
     "MOVED_HEADER",
     "PREFIX",
     "RESUME",
+    "RETIRE_LIMIT_S",
+    "RETIRE_PATH",
     "SEED",
     "SUSPECT",
     "VERSION",
@@ -53,6 +56,8 @@ __all__ = [
     "PrefixKeys",
     "Resume",
     "ResumedChoice",
+    "Retire",
+    "Retired",
     "ServiceDemand",
     "StepTime",
     "WorkerState",

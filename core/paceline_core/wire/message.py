@@ -108,7 +108,9 @@ class LoadReport(Message):
 
     `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
     `cleared`: the last suspects (`wire.SUSPECT`) that made progress here. `engine_restarts`: how often a new engine
-    replaced one that had ended.
+    replaced one that had ended. `remaining_tokens`: output tokens that the running requests are still expected to
+    produce. `retired`: it drains for a scale-down, and comes back if that does not follow (`wire.Retire`); its state is
+    draining meanwhile.
     """
 
     worker: str
@@ -127,6 +129,8 @@ class LoadReport(Message):
     gateways: int = 1
     engine_restarts: int = 0
     cleared: tuple[str, ...] = ()
+    remaining_tokens: int = 0
+    retired: bool = False
     prefix: PrefixDelta = PrefixDelta()
 
 

@@ -81,6 +81,15 @@ class Forecast:
             for request in requests
         ]
 
+    def remaining_tokens(self, requests: Iterable[Request]) -> int:
+        """Output tokens that all of these are still expected to produce; updates none of them."""
+        return sum(
+            request.expected - request.produced
+            if request.produced < request.review
+            else self.forecast(request, request.produced)
+            for request in requests
+        )
+
     def forecast(self, request: Request, produced: int) -> int:
         """Output tokens that are expected after `produced`."""
         limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
@@ -144,6 +153,10 @@ class Admission:
     def debt(self, running: Sequence[Request]) -> int:
         """Pages that the running requests are predicted to need beyond all pages."""
         return max(ceil(self._peak((), running)) - self._memory.pool.total, 0)
+
+    def remaining_tokens(self, running: Sequence[Request]) -> int:
+        """Output tokens that the running requests are still expected to produce."""
+        return self._forecast.remaining_tokens(running)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join the running requests."""
