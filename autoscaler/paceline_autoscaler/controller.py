@@ -22,7 +22,7 @@ from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.state import State
 from paceline_autoscaler.types import Decision, MissingSignal, Observation, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, WatchLost
+from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
@@ -48,7 +48,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """All inputs. `wake` is set when a request is held or a service is new: the next pass begins at once."""
+    """All inputs. `wake` begins the next pass: a request is held, a service is new, a retired worker is unready."""
 
     gateways: GatewayDemand
     workers: WorkerLoads
@@ -137,6 +137,9 @@ class Autoscaler:
         self._signals.ended.on_workers(event, self.cluster_view.workers)
         self.cluster_view.on_workers(event)
         self._signals.workers.follow(self.cluster_view.workers.values())
+        match event:
+            case Upserted(item) if (scaler := self._scalers.get(item.service)) and scaler.may_lower(item.endpoints):
+                self._signals.wake.set()  # a scale-down has waited for this
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         known = len(self.cluster_view.uids)
@@ -221,7 +224,7 @@ class Autoscaler:
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
             scales=scaler.scales,
-            endpoints=self.cluster_view.endpoints(key),
+            endpoints=scaler.see_workers(self.cluster_view.endpoints(key), signals.workers.reports(spec.service)),
             endpoints_lost=MissingSignal.ENDPOINTS in self.cluster_view.lost,
             objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
             loads=signals.workers.loads(spec.service),

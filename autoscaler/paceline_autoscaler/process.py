@@ -27,6 +27,7 @@ from paceline_autoscaler.metrics_source.scraper import ScrapeSource
 from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
 from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry, entry_json
 from paceline_autoscaler.output.ledger_files import LedgerFiles
+from paceline_autoscaler.output.retire_client import RetireClient
 from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_autoscaler.service_scaler import ScalerDeps
@@ -172,12 +173,13 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
     writer = ScaleWriter(site.cluster, metrics)
-    deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, unix_clock(site.clock))
-    timeout = httpx.Timeout(SCRAPE_LIMIT_S)
-    async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
+    now, timeout = unix_clock(site.clock), httpx.Timeout(SCRAPE_LIMIT_S)
+    async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as calls:
+        workers = RetireClient(calls, site.signer, site.clock)
+        deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, now, workers)
         link = StreamClient(streams, site.signer, site.clock)
         gateways = GatewayDemand(config.gateways, link, deps.now, wake.set)
-        source = _source(config, scrapes, gateways, site.clock)
+        source = _source(config, calls, gateways, site.clock)
         attainment = AttainmentPoller(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         ended = EndedWorkers()
         signals = Signals(gateways, WorkerLoads(link, ended.on_load), attainment, wake, ended)

@@ -8,17 +8,19 @@ its decision, a condition, a count or the cost changes; its measured numbers are
 are served. The state is stored when it says something that a crash must not lose (`worth_storing`), and when the
 process ends. Both are repeated after that time, in case someone removed them.
 
-The autoscaler does not choose which workers a scale-down removes: the supervisor or Kubernetes drains workers of its
-own choice, and each worker finishes its streams.
+Before it lowers a scale it retires the workers that are to go (`output.retirement`), and the decision is made again
+until the scale may be written; each worker finishes its streams.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states, worth_storing
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
+from paceline_autoscaler.output.retire_client import RetireClient
+from paceline_autoscaler.output.retirement import Reports, Retirement
 from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
 from paceline_autoscaler.output.status import (
     Status,
@@ -34,10 +36,10 @@ from paceline_autoscaler.output.status import (
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec
+from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, PoolDecision, ScalingSpec
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, NotFound, PacelineError
-from paceline_core.kube import ObjectKey, Scale, ServiceRef
+from paceline_core.kube import Endpoint, ObjectKey, Scale, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.telemetry import Metrics
@@ -60,6 +62,7 @@ class ScalerDeps:
     metrics: Metrics
     clock: Clock
     now: Now
+    workers: RetireClient
 
 
 class ServiceScaler:
@@ -76,6 +79,8 @@ class ServiceScaler:
         self._deps = deps
         self._scales = ScaleCache(key)
         self._conflicts = ScaleConflicts()
+        self._retirement = Retirement(key, deps.workers, deps.clock)
+        self._waits: frozenset[str] = frozenset()
         self._standing: Decision | None = None
         self._since = ""
         self._supply: tuple[tuple[int, int], ...] = ()
@@ -148,12 +153,23 @@ class ServiceScaler:
                 await self._on_edit(pool, known, replicas)
         return before != {pool: scale.replicas for pool, scale in found.items()}
 
+    def see_workers(self, endpoints: Iterable[Endpoint], reports: Reports) -> tuple[Endpoint, ...]:
+        """The service's workers as its next decision is to see them; `reports` by worker."""
+        return self._retirement.see(endpoints, reports)
+
+    def may_lower(self, endpoints: Iterable[Endpoint]) -> bool:
+        """Whether these workers show what a scale-down waits for."""
+        return self._retirement.unready(endpoints)
+
     def forget_scales(self) -> None:
         """Another autoscaler may write from now on; what it writes is no edit."""
         self._scales.forget()
 
     async def execute(self, observation: Observation, decision: Decision, state: State) -> None:
-        """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
+        """Enter a decision into the ledger, retire workers, write the replicas; `state` is the state after it.
+
+        The scale of a pool whose workers are not unready yet is left to the next pass.
+        """
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
@@ -161,13 +177,17 @@ class ServiceScaler:
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
         _record(self._deps.metrics, self.key, observation, decision, elapsed_s)
-        before = self._standing
-        error = await self._write_scales(decision)
+        before, waited = self._standing, self._waits
+        self._waits = await self._retirement.apply(decision)
+        error = await self._write_scales([pool for pool in decision.changes if pool.name not in self._waits])
         self._forbidden = str(error) if isinstance(error, Forbidden) else ""
         self._forbidden_reported = ""
+        written = error is None and not self._waits
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
-            await self._announce(before, decision, written=error is None)
+            await self._announce(before, decision, written=written)
+        elif waited:
+            await self._announce(decision, decision, written=written)
         if observation.supply != self._supply:
             self._standing, self._supply = decision, observation.supply
 
@@ -226,11 +246,11 @@ class ServiceScaler:
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
 
-    async def _write_scales(self, decision: Decision) -> PacelineError | None:
-        """Write what the decision changes; returns the last error, if any: the next pass tries again."""
+    async def _write_scales(self, changes: Sequence[PoolDecision]) -> PacelineError | None:
+        """Write the scales of these pools; returns the last error, if any: the next pass tries again."""
         fault = None
-        results = await self._deps.writer.scale(self.key, decision, self.scales)
-        for pool in decision.changes:
+        results = await self._deps.writer.scale(self.key, changes, self.scales)
+        for pool in changes:
             result = results[pool.name]
             if isinstance(result, Scale):
                 self._scales.on_write(pool.name, result)

@@ -4,7 +4,7 @@ A write of a scale is guarded by the version that the decision was made with: a 
 scaled the pool, and the next pass observes again. Failures are counted, logged once while they last, and returned.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from paceline_autoscaler.policies import dump_state, load_state
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, ScalingSpec
+from paceline_autoscaler.types import PoolDecision, ScalingSpec
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.objects.metadata import INFERENCE_SERVICE
@@ -42,11 +42,11 @@ class ScaleWriter:
         return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
 
     async def scale(
-        self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]
+        self, key: ObjectKey, changes: Iterable[PoolDecision], scales: Mapping[str, Scale]
     ) -> dict[str, Scale | PacelineError]:
-        """Order the decided replicas; returns the new scale or the error of each pool that changes."""
+        """Order the decided replicas of these pools; returns the new scale or the error of each."""
         written: dict[str, Scale | PacelineError] = {}
-        for pool in decision.changes:
+        for pool in changes:
             target, version = ScaleTarget(key, pool.name), scales[pool.name].version
             try:
                 written[pool.name] = await self._cluster.set_scale(target, pool.replicas, version)

@@ -273,10 +273,14 @@ class WorkerLoads:
             if e.host
         )
 
-    def loads(self, service: str) -> dict[str, WorkerLoad]:
-        """Loads by worker, for ready workers that reported recently."""
+    def reports(self, service: str) -> dict[str, LoadReport]:
+        """The last reports by worker, without silent workers."""
         fresh = self._streams.fresh(LOAD_SILENCE_S).items()
-        found = {source.name: load_of(source.name, report) for source, report in fresh if source.audience == service}
+        return {source.name: report for source, report in fresh if source.audience == service}
+
+    def loads(self, service: str) -> dict[str, WorkerLoad]:
+        """Loads by worker, for ready and retired workers that reported recently."""
+        found = {name: load_of(name, report) for name, report in self.reports(service).items()}
         return {name: load for name, load in found.items() if load is not None}
 
     def _on_report(self, source: StreamSource, report: LoadReport) -> None:
@@ -288,11 +292,12 @@ class WorkerLoads:
 
 
 def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
-    """The part of a report that policies read; None if the worker is not ready.
+    """The part of a report that policies read; None if the worker cannot serve.
 
     `worker` is its name in the list of workers: in a cluster a worker does not know its own.
     """
-    if report.state is not WorkerState.READY or report.kv.total <= 0:
+    serves = report.state is WorkerState.READY or report.retired
+    if not serves or report.kv.total <= 0:
         return None
     return WorkerLoad(
         worker=worker,

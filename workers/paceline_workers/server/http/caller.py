@@ -19,8 +19,9 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`trusted`: the caller has a valid internal token; `gateway`, `autoscaler`: it is one. `deadline_s` counts from now,
-    `tpot_s` is the promised TPOT; 0 means none.
+    """`trusted`: the caller has a valid internal token; `gateway`, `autoscaler`: it is one.
+
+    `deadline_s` counts from now, `tpot_s` is the promised TPOT; 0 means none.
 
     `resume`: how many bytes at the body's end describe the earlier output of the stream; -1: the header is invalid.
     `seed` and `max_tokens` apply to a request without them. `prefix`: the gateway's keys for the prompt.
