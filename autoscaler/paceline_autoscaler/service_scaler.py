@@ -20,7 +20,7 @@ from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
 from paceline_autoscaler.output.retire_client import RetireClient
-from paceline_autoscaler.output.retirement import Reports, Retirement
+from paceline_autoscaler.output.retirement import Reports, WorkerRetirement
 from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
 from paceline_autoscaler.output.status import (
     Status,
@@ -79,7 +79,7 @@ class ServiceScaler:
         self._deps = deps
         self._scales = ScaleCache(key)
         self._conflicts = ScaleConflicts()
-        self._retirement = Retirement(key, deps.workers, deps.clock)
+        self._retirement = WorkerRetirement(key, deps.workers, deps.clock)
         self._waits: frozenset[str] = frozenset()
         self._standing: Decision | None = None
         self._since = ""

@@ -51,7 +51,7 @@ class Pool(Rig):
         await self.one()
 
     def want(self, replicas: int) -> None:
-        pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": replicas, "max": 4}}]
+        pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": replicas, "max": replicas}}]
         document = manifest(classes=SLO, pools=pools, scaling={"policy": "fixed"})
         self.autoscaler.cluster_view.on_service(Listed((document,)))
 

@@ -55,7 +55,7 @@ def manifest(replicas: int) -> dict[str, Any]:
         "spec": {
             "model": {"source": "builtin://demo", "servedName": "busy"},
             "engine": {"maxModelLen": 4096, "emulate": emulate},
-            "pools": [{"name": "main", "accelerator": "cpu", "replicas": {"min": replicas, "max": len(NAMES)}}],
+            "pools": [{"name": "main", "accelerator": "cpu", "replicas": {"min": replicas, "max": replicas}}],
             "scaling": {"policy": "fixed"},
         },
     }

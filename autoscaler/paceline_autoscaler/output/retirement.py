@@ -37,7 +37,7 @@ Reports = Mapping[str, LoadReport]
 """The recent load reports of a service's workers, by name."""
 
 
-class Retirement:
+class WorkerRetirement:
     """The retired workers of one service. Every pass calls `see`, then `apply` with what was decided on it."""
 
     def __init__(self, service: ObjectKey, client: RetireClient, clock: Clock) -> None:
