@@ -46,6 +46,7 @@ class Script:
     orders: Mapping[float, int]
     period_s: float = 1.0
     lag_s: float = 0.0
+    retires: bool = False
     seen: list[Observation] = field(default_factory=list)
 
     def replicas(self, observation: Observation) -> dict[str, int]:

@@ -89,6 +89,15 @@ def test_idle_replicas_leave_at_once_and_those_that_start_leave_first() -> None:
     assert run.cluster.gpu_seconds(run.target) == 60.0 + 2 * 5.0
 
 
+def test_retired_replicas_leave_before_the_newest() -> None:
+    run = Run(exact(10.0), ready=3)
+    run.cluster.scale({run.target: 1}, ["chat-main-0", "chat-main-1"])
+    assert list(run.cluster.engines) == ["chat-main-2"]
+    run = Run(exact(10.0), ready=3)
+    run.scale(1)
+    assert list(run.cluster.engines) == ["chat-main-0"]
+
+
 def test_a_draining_replica_ends_with_its_last_request_or_at_its_limit() -> None:
     for limit, output in ((100.0, 20), (0.5, 4000)):
         run = Run(exact(10.0, drain_limit_s=limit), ready=1)

@@ -15,7 +15,7 @@ from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_gateway.queueing.pressure import AFTER_S
-from paceline_simulator.cluster import PoolPlan, StartTimes
+from paceline_simulator.cluster import EPOCH, PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec
 from paceline_simulator.policies import policy_of
 from paceline_simulator.results import SimulationResult
@@ -152,6 +152,7 @@ class Recorded:
     period_s: float
     lag_s: float
     times: list[float] = field(default_factory=list)
+    retires: bool = False
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         self.times.append(observation.now)
@@ -165,6 +166,33 @@ def test_a_baseline_scales_by_its_own_period() -> None:
     _, result = finished(run_plan(arrivals(9.0, 100.0, prompt=3000, output=60), recorded, pool=pool))
     assert max(moment.desired for moment in result.timeline) > 10
     assert {round(later - before, 6) for before, later in pairwise(recorded.times)} == {15.0}
+
+
+@dataclass
+class OneLess:
+    """Three replicas for ten seconds, then two."""
+
+    retires: bool
+    period_s: float = 10.0
+    lag_s: float = 0.0
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]:
+        return {"main": 3 if observation.now < EPOCH.timestamp() + 10.0 else 2}
+
+
+@pytest.mark.parametrize("retires", [True, False])
+def test_a_retiring_policy_gives_up_the_least_busy_replica_and_any_other_the_newest(retires: bool) -> None:
+    made = Simulation(run_plan(arrivals(3.0, 30.0, output=900), OneLess(retires), replicas=3))
+    made.events.at(10.9, lambda: [made.cluster.engines["chat-main-1"].abort(name) for name in _open(made)])
+    stay: list[str] = []
+    made.events.at(11.5, lambda: stay.extend(r.name for r in made.cluster.replicas if not r.draining))
+    made.plan = replace(made.plan, until=11.6)
+    made.run()
+    assert stay == ["chat-main-0", "chat-main-2" if retires else "chat-main-1"]
+
+
+def _open(made: Simulation) -> list[str]:
+    return list(made.cluster.engines["chat-main-1"]._submissions)
 
 
 def test_clients_that_wait_for_their_answers_send_one_request_after_the_other() -> None:
