@@ -19,6 +19,7 @@ from paceline_autoscaler.scale_cache import existing_replicas
 from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
+from paceline_autoscaler.signals.live import loads_of
 from paceline_autoscaler.state import State
 from paceline_autoscaler.types import Decision, MissingSignal, Observation, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
@@ -218,16 +219,17 @@ class Autoscaler:
 
     def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec) -> SignalSnapshot:
         key, signals, metrics = scaler.key, self._signals, self._deps.metrics
+        reports = signals.workers.reports(spec.service)
         demand_age_s, attainment_age_s = signals.gateways.age_s(), signals.attainment.age_s(spec.service)
         record_age(metrics, key, "gateways", demand_age_s)
         record_age(metrics, key, "attainment", attainment_age_s)
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
             scales=scaler.scales,
-            endpoints=scaler.see_workers(self.cluster_view.endpoints(key), signals.workers.reports(spec.service)),
+            endpoints=scaler.see_workers(self.cluster_view.endpoints(key), reports),
             endpoints_lost=MissingSignal.ENDPOINTS in self.cluster_view.lost,
             objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
-            loads=signals.workers.loads(spec.service),
+            loads=loads_of(reports),
             attainment=signals.attainment.attainment(spec.service),
             latencies=signals.attainment.latencies(spec.service),
             demand_age_s=demand_age_s,

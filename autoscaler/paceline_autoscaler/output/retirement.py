@@ -69,12 +69,13 @@ class WorkerRetirement:
         victims = [self._workers[name] for plan in plans for name in plan.retire]
         await asyncio.gather(*(self._unretire(name) for plan in plans for name in plan.unretire))
         accepted = await asyncio.gather(*(self._client.retire(self._service, worker) for worker in victims))
-        self._note(victims)
+        retired = [worker for worker, accepts in zip(victims, accepted, strict=True) if accepts]
+        self._note(retired)
         lowered = {pool.name for pool in decision.pools if _lowers(pool)}
         awaited = [
             worker
-            for worker, is_retired in zip(victims, accepted, strict=True)
-            if is_retired and worker.ready and worker.pool in lowered and self._age_s(worker.name) < UNREADY_LIMIT_S
+            for worker in retired
+            if worker.ready and worker.pool in lowered and self._age_s(worker.name) < UNREADY_LIMIT_S
         ]
         self._awaited = frozenset(worker.name for worker in awaited)
         return frozenset(worker.pool for worker in awaited)
@@ -90,9 +91,9 @@ class WorkerRetirement:
         kept = tuple(name for name in plan.retire if lowered or self._age_s(name) < RENEW_LIMIT_S)
         return RetirePlan(kept, plan.unretire + tuple(name for name in plan.retire if name not in kept))
 
-    def _note(self, victims: Iterable[Endpoint]) -> None:
+    def _note(self, retired: Iterable[Endpoint]) -> None:
         before, now = self._since, self._clock.monotonic()
-        self._since = {worker.name: before.get(worker.name, now) for worker in victims}
+        self._since = {worker.name: before.get(worker.name, now) for worker in retired}
         if news := [name for name in self._since if name not in before]:
             _log.info("workers are retired for a scale-down", extra={"service": self._service, "workers": news})
 

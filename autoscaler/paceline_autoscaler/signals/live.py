@@ -280,8 +280,7 @@ class WorkerLoads:
 
     def loads(self, service: str) -> dict[str, WorkerLoad]:
         """Loads by worker, for ready and retired workers that reported recently."""
-        found = {name: load_of(name, report) for name, report in self.reports(service).items()}
-        return {name: load for name, load in found.items() if load is not None}
+        return loads_of(self.reports(service))
 
     def _on_report(self, source: StreamSource, report: LoadReport) -> None:
         check_service(source, report)
@@ -289,6 +288,12 @@ class WorkerLoads:
 
     async def close(self) -> None:
         await self._streams.close()
+
+
+def loads_of(reports: Mapping[str, LoadReport]) -> dict[str, WorkerLoad]:
+    """The loads that reports by worker have."""
+    found = {name: load_of(name, report) for name, report in reports.items()}
+    return {name: load for name, load in found.items() if load is not None}
 
 
 def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
