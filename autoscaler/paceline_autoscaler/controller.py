@@ -86,6 +86,8 @@ class Autoscaler:
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._signals.gateways.run())
             group.create_task(self._signals.attainment.run(self.cluster_view.specs.values))
+            if self._deps.past is not None:
+                group.create_task(self._deps.past.run())
             group.create_task(self._passes())
 
     async def close(self) -> None:
@@ -248,6 +250,8 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.ledger.forget(str(key))
+            if self._deps.past is not None:
+                self._deps.past.forget(str(key))
             for row in METRICS.values():
                 if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
                     self._deps.metrics.forget(row.name, key.namespace, key.name)

@@ -33,6 +33,7 @@ from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.signals.live import LOAD_SILENCE_S
+from paceline_autoscaler.signals.past_demand import PastDemand
 from paceline_autoscaler.types import unix_clock
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
@@ -172,12 +173,14 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
     writer = ScaleWriter(site.cluster, metrics)
-    deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, unix_clock(site.clock))
+    now = unix_clock(site.clock)
     timeout = httpx.Timeout(SCRAPE_LIMIT_S)
     async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
         link = StreamClient(streams, site.signer, site.clock)
-        gateways = GatewayDemand(config.gateways, link, deps.now, wake.set)
+        gateways = GatewayDemand(config.gateways, link, now, wake.set)
         source = _source(config, scrapes, gateways, site.clock)
+        past = PastDemand(source, site.clock, metrics) if isinstance(source, PrometheusSource) else None
+        deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, now, past)
         attainment = AttainmentPoller(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         ended = EndedWorkers()
         signals = Signals(gateways, WorkerLoads(link, ended.on_load), attainment, wake, ended)

@@ -33,6 +33,7 @@ from paceline_autoscaler.output.status import (
 )
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
+from paceline_autoscaler.signals.past_demand import PastDemand, PastQuestion
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec
 from paceline_core.clock import Clock, rfc3339
@@ -60,6 +61,8 @@ class ScalerDeps:
     metrics: Metrics
     clock: Clock
     now: Now
+    past: PastDemand | None = None
+    """None: the metrics source remembers nothing."""
 
 
 class ServiceScaler:
@@ -157,6 +160,7 @@ class ServiceScaler:
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
+        self._recall(observation.goal)
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
@@ -225,6 +229,16 @@ class ServiceScaler:
                 self._stored, self._stored_at = state, now
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
+
+    def _recall(self, spec: ScalingSpec) -> None:
+        """Fill what the history lacks from a source that remembers; without a known speed it cannot be priced."""
+        past, learned = self._deps.past, self.state.learned
+        if past is None or self.unread:
+            return
+        if found := past.take(spec.service):
+            self.knowledge = self._recorder.fill(found, self.knowledge)
+        if learned.speeds and past.may_ask(spec.service) and (spans := self._recorder.unknown(self._deps.now())):
+            past.want(PastQuestion(spec, learned, spans))
 
     async def _write_scales(self, decision: Decision) -> PacelineError | None:
         """Write what the decision changes; returns the last error, if any: the next pass tries again."""

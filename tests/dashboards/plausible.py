@@ -55,6 +55,8 @@ _BY_METRIC: dict[tuple[str, str], tuple[str, ...]] = {
     ("paceline_request_tokens", "kind"): ("input", "output", "cached"),
     ("paceline_scheduler_batch_tokens", "kind"): ("prefill", "decode"),
     ("paceline_tenant_tokens_total", "kind"): ("input", "output"),
+    ("paceline_demand_requests_total", "kind"): ("arrived", "completed"),
+    ("paceline_demand_tokens_total", "kind"): ("prompt", "input", "cached", "output", "attended", "read"),
 }
 _OBJECTS = ("InferenceService", "Deployment")
 

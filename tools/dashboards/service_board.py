@@ -190,6 +190,19 @@ def _traffic() -> Row:
                 "none", (Query(rate("paceline_request_tokens_sum", ("kind",)), "{{kind}}"),),
             ),
             Panel(
+                "Demand",
+                "Requests that arrive, and the tokens of their prompts and answers, per second.",
+                "What arrives is demand, shed or not; the autoscaler counts its work, and history is made of it.",
+                "none",
+                (
+                    Query(rate("paceline_demand_requests_total", ("class",), {"kind": "arrived"}), "{{class}} requests"),
+                    Query(
+                        rate("paceline_demand_tokens_total", ("class", "kind"), {"kind": "~prompt|output"}),
+                        "{{class}} {{kind}}",
+                    ),
+                ),
+            ),
+            Panel(
                 "Open requests",
                 "Requests in flight at the gateway, and held because no worker is ready.",
                 "Held above 0 for more than a cold start: the service does not wake.",

@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
@@ -246,3 +247,4 @@ class ServiceState:
         self.series.reserved_slots.set(self.pool.reserved)
         for name, queue in self.dispatcher.queues.items():
             self.series.classes[name].show(queue, self.dispatcher.turns.promoted.pop(name, 0), now)
+            self.series.classes[name].show_demand(partial(getattr, self.tallies[name]))
