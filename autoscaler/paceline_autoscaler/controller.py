@@ -185,6 +185,7 @@ class Autoscaler:
                     scaler = ServiceScaler(key, self.cluster_view.services[key].metadata.uid, self._deps)
                     self._scalers[key] = scaler
                 await scaler.load_state()
+                scaler.take_past()
                 observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:

@@ -122,6 +122,11 @@ class ServiceScaler:
             self.knowledge = self._recorder.resume(knowledge)
             self._stored = stored
 
+    def take_past(self) -> None:
+        """Take in the past work that has been found, for the decision that comes now."""
+        if self._deps.past is not None and (found := self._deps.past.take(str(self.key))):
+            self.knowledge = self._recorder.fill(found, self.knowledge)
+
     async def know_scales(self, service: InferenceService, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
         """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
         if self._passed_at is None and (scaler := yielded_to(service)):
@@ -160,7 +165,7 @@ class ServiceScaler:
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
-        self._recall(observation.goal)
+        self._ask_past(observation.goal)
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
@@ -230,14 +235,12 @@ class ServiceScaler:
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
 
-    def _recall(self, spec: ScalingSpec) -> None:
-        """Fill what the history lacks from a source that remembers; without a known speed it cannot be priced."""
+    def _ask_past(self, spec: ScalingSpec) -> None:
+        """Ask a source that remembers for what the history lacks; without a known speed it cannot be priced."""
         past, learned = self._deps.past, self.state.learned
-        if past is None or self.unread:
+        if past is None or self.unread or not learned.speeds or not past.may_ask(spec.service):
             return
-        if found := past.take(spec.service):
-            self.knowledge = self._recorder.fill(found, self.knowledge)
-        if learned.speeds and past.may_ask(spec.service) and (spans := self._recorder.unknown(self._deps.now())):
+        if spans := self._recorder.unknown(self._deps.now()):
             past.want(PastQuestion(spec, learned, spans))
 
     async def _write_scales(self, decision: Decision) -> PacelineError | None:

@@ -1,5 +1,6 @@
 """Counters of gateways over hours: as a gateway would have exported them, and in a Prometheus that has scraped them."""
 
+import contextlib
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,6 +65,7 @@ class GatewayCounters:
                     yield f'{metric}{{{names},instance="{self.name}"}} {value} {scrape.at}'
 
 
+@contextlib.contextmanager
 def prometheus_with(folder: Path, gateways: Iterable[GatewayCounters]) -> Iterator[str]:
     """The URL of a real Prometheus that has scraped these gateways in the past."""
     program, promtool = shutil.which("prometheus"), shutil.which("promtool")

@@ -60,7 +60,8 @@ def gateways() -> list[GatewayCounters]:
 
 @pytest.fixture(scope="module")
 def url(gateways: list[GatewayCounters], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from prometheus_with(tmp_path_factory.mktemp("past"), gateways)
+    with prometheus_with(tmp_path_factory.mktemp("past"), gateways) as address:
+        yield address
 
 
 @pytest.mark.real

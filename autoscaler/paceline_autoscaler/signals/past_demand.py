@@ -54,6 +54,7 @@ class PastDemand:
     metrics: Metrics
     _services: dict[str, _Progress] = field(default_factory=dict)
     _questions: asyncio.Queue[PastQuestion] = field(default_factory=asyncio.Queue)
+    _open: int = 0
 
     def may_ask(self, service: str) -> bool:
         """Whether it has not been asked for yet, or it is time to ask again."""
@@ -64,6 +65,7 @@ class PastDemand:
         """Ask soon, where `may_ask`."""
         self._services.setdefault(question.spec.service, _Progress()).due = None
         self._questions.put_nowait(question)
+        self._open += 1
 
     def take(self, service: str) -> Histories:
         """What has been found since the last call."""
@@ -73,6 +75,11 @@ class PastDemand:
         found, progress.found = progress.found, ()
         return found
 
+    @property
+    def idle(self) -> bool:
+        """Whether every question has its answer."""
+        return not self._open
+
     def forget(self, service: str) -> None:
         """It is gone, or scaled by another autoscaler: when it comes back, it is asked for anew."""
         self._services.pop(service, None)
@@ -80,13 +87,11 @@ class PastDemand:
     async def run(self) -> None:
         while True:
             question = await self._questions.get()
-            progress = self._services.get(question.spec.service)
-            if progress is None:
-                continue
-            found, cause = await self.ask(question)
-            progress.found = found
-            if cause is not None:
-                self._failed(question.spec.service, progress, cause)
+            if progress := self._services.get(question.spec.service):
+                progress.found, cause = await self.ask(question)
+                if cause is not None:
+                    self._failed(question.spec.service, progress, cause)
+            self._open -= 1
 
     async def ask(self, question: PastQuestion) -> tuple[Histories, str | None]:
         """What Prometheus says of the spans, and why it does not say more; None if that is all it knows."""
