@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
+from paceline_autoscaler.output.scale_writer import StoredState
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.scale_cache import existing_replicas
@@ -89,6 +90,11 @@ class Autoscaler:
             if self._deps.past is not None:
                 group.create_task(self._deps.past.run())
             group.create_task(self._passes())
+
+    def learned(self, key: ObjectKey) -> StoredState | None:
+        """What is known of a service from its past; None if it is not scaled here."""
+        scaler = self._scalers.get(key)
+        return None if scaler is None or scaler.unread else scaler.learned
 
     async def close(self) -> None:
         for scaler in self._scalers.values():
@@ -186,6 +192,7 @@ class Autoscaler:
                     self._scalers[key] = scaler
                 await scaler.load_state()
                 scaler.take_past()
+                scaler.add_lengths(self._signals.gateways.lengths.take(spec.service))
                 observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:

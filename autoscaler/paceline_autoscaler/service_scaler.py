@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states, worth_storing
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
+from paceline_autoscaler.model.lengths import Lengths, with_requests
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
-from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
+from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter, StoredState
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
@@ -74,6 +75,7 @@ class ServiceScaler:
         self.state = State()
         self.knowledge = Knowledge()
         self._recorder = HistoryRecorder()
+        self._lengths: Lengths = ()
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
@@ -114,13 +116,25 @@ class ServiceScaler:
             return
         self._loaded_at = now
         try:
-            stored, knowledge = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
+            found = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
         except PacelineError as error:
             self.unread = str(error)
         else:
-            self.state, self.unread = merge_states(stored, self.state), ""
-            self.knowledge = self._recorder.resume(knowledge)
-            self._stored = stored
+            self.state, self.unread = merge_states(found.state, self.state), ""
+            self.knowledge = self._recorder.resume(found.knowledge)
+            self._lengths = with_requests(found.lengths, self._lengths, 0.0)
+            self._stored = found.state
+
+    @property
+    def learned(self) -> StoredState:
+        """What is to survive this process, as of now."""
+        return StoredState(self.state, Knowledge(self._recorder.histories), self._lengths)
+
+    def add_lengths(self, new: Lengths) -> None:
+        """Requests that were completed since the last pass."""
+        now = self._deps.clock.monotonic()
+        passed_s = 0.0 if self._passed_at is None else now - self._passed_at
+        self._lengths = with_requests(self._lengths, new, passed_s)
 
     def take_past(self) -> None:
         """Take in the past work that has been found, for the decision that comes now."""
@@ -228,10 +242,9 @@ class ServiceScaler:
         now = self._deps.clock.monotonic()
         interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
         if at_once or now - self._stored_at >= interval_s:
-            state = self.state
-            known = Knowledge(self._recorder.histories)
-            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state, known):
-                self._stored, self._stored_at = state, now
+            learned = self.learned
+            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), learned):
+                self._stored, self._stored_at = learned.state, now
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
 

@@ -1,9 +1,11 @@
 """Messages between processes. All have `v`; readers ignore unknown fields and refuse an unknown version."""
 
 from paceline_core.wire.message import (
+    LENGTH_BUCKETS,
     PREFIX,
     VERSION,
     ClassDemand,
+    ClassLengths,
     DemandReport,
     Isolated,
     KVLoad,
@@ -16,6 +18,7 @@ from paceline_core.wire.message import (
     WorkerState,
     decode,
     encode,
+    length_bucket,
 )
 from paceline_core.wire.resume import (
     MOVED,
@@ -32,6 +35,7 @@ from paceline_core.wire.resume import (
 )
 
 __all__ = [
+    "LENGTH_BUCKETS",
     "MOVED",
     "MOVED_HEADER",
     "PREFIX",
@@ -41,6 +45,7 @@ __all__ = [
     "VERSION",
     "VOCABULARY",
     "ClassDemand",
+    "ClassLengths",
     "DemandReport",
     "Evacuate",
     "Evacuated",
@@ -58,4 +63,5 @@ __all__ = [
     "WorkerState",
     "decode",
     "encode",
+    "length_bucket",
 ]
