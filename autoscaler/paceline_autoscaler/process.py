@@ -143,7 +143,10 @@ def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
         found = autoscaler.learned(ObjectKey.parse(service))
         if found is None:
             return JSONResponse({"error": f"{service} is not scaled here"}, 404)
-        return JSONResponse({"service": service, "now": deps.now(), **stored_texts(found)})
+        spec = autoscaler.cluster_view.specs.get(ObjectKey.parse(service))
+        prices = {} if spec is None else {pool.name: pool.dollars_per_hour for pool in spec.pools}
+        learned = {"stored": stored_texts(found), "dollars_per_hour": prices}
+        return JSONResponse({"service": service, "now": deps.now(), **learned})
 
     app.add_exception_handler(404, _not_found)
     return app

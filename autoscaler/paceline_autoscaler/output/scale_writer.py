@@ -171,6 +171,15 @@ def stored_texts(stored: StoredState) -> dict[str, str]:
     }
 
 
+def stored_of(texts: Mapping[str, str]) -> StoredState:
+    """The inverse; a part that is not there is empty. Raises ValueError for one that cannot be read."""
+    return StoredState(
+        state_of(texts["state"]) if "state" in texts else State(),
+        _KNOWLEDGE.validate_json(texts.get("knowledge", "{}")),
+        _LENGTHS.validate_json(texts.get("lengths", "[]")),
+    )
+
+
 def state_of(text: str) -> State:
     """A state as stored. Raises ValueError."""
     return load_state(from_json(text))

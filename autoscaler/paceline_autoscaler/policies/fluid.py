@@ -44,6 +44,7 @@ class _FluidRun:
         self._signals = FluidSignals(plan, self._pool, self._latencies)
         self._timeline: list[FluidMoment] = []
         self._offered = self._answered = self._attained = self._gpu_s = 0.0
+        self._met = [0.0] * len(self._signals.targets)
         self._second = (0.0, 0.0)
         self._looks, self._seen = FIRST_S, deque[tuple[float, PastSignals]]()
 
@@ -56,7 +57,8 @@ class _FluidRun:
             self._advance(now, end)
             now = end
         made = tuple(self._policy.decisions) if isinstance(self._policy, ProductionPolicy) else ()
-        return FluidResult(self._offered, self._answered, self._attained, self._gpu_s, tuple(self._timeline), made)
+        met = tuple((target.name, count) for target, count in zip(self._signals.targets, self._met, strict=True))
+        return FluidResult(self._offered, self._answered, self._attained, self._gpu_s, tuple(self._timeline), made, met)
 
     # --- what happens at an instant
 
@@ -131,8 +133,9 @@ class _FluidRun:
             self._second = (0.0, 0.0)
 
     def _end(self, ended: Ended) -> None:
-        self._signals.ended(ended)
+        shares = self._signals.ended(ended)
         scored = self._scored(ended.answers.part)
+        self._met = [met + scored * share for met, share in zip(self._met, shares, strict=True)]
         self._answered += scored
         if ended.keeps(self._plan.tpot.seconds):
             self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)

@@ -122,7 +122,7 @@ class FluidResult:
     """Requests of the scored window that were offered, answered, and attained both limits; GPU time in that window.
 
     Requests without an answer waited too long or found no room. GPU time is from order to release. `decisions`: our
-    policy's that changed replicas, with their time.
+    policy's that changed replicas, with their time. `met`: requests that met each of the service's own targets.
     """
 
     offered: float
@@ -131,8 +131,14 @@ class FluidResult:
     gpu_s: float
     timeline: tuple[FluidMoment, ...]
     decisions: tuple[tuple[float, Decision], ...] = ()
+    met: tuple[tuple[str, float], ...] = ()
 
     @property
     def attainment(self) -> float:
         """Share of the offered requests that attained; 1 if none was offered."""
         return self.attained / self.offered if self.offered else 1.0
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """The share of the offered requests that met each target; 1 if none was offered."""
+        return {name: met / self.offered if self.offered else 1.0 for name, met in self.met}

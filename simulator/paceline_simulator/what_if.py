@@ -1,0 +1,374 @@
+"""What a service would cost and keep with another promise or more requests, on the traffic that it has had.
+
+Its work history and the summary of its requests' lengths become traffic; its replicas are as fast, and start as slowly,
+as has been learned. The fluid model plays the whole span, and the exact simulator as much of the worst hour as there is
+time for. Both let the policy `slo` scale, with the history of before the span as its knowledge.
+
+What is not known of the span is played on a straight line from what came before to what came after. The first
+WARM_UP_S, at most a quarter, are not scored.
+Known holes: one pool and one class, that of the promise; the fluid model has no E2E and no work of other classes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from math import ceil, fsum, inf, log
+from statistics import pstdev
+
+from paceline_autoscaler.model.estimate import USABLE
+from paceline_autoscaler.model.lengths import LengthSummary
+from paceline_autoscaler.model.observation import scaling_spec
+from paceline_autoscaler.model.replica import ReplicaModel
+from paceline_autoscaler.model.starts import start_s
+from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
+from paceline_autoscaler.policies.fluid import run
+from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
+from paceline_autoscaler.policies.replica_policy import ProductionPolicy
+from paceline_autoscaler.state import Knowledge, LearnedState, PoolSpeed, StartSample, State
+from paceline_autoscaler.types import ScalingSpec, SloTarget, StartKind
+from paceline_core.errors import InvalidInput
+from paceline_core.objects.resolved import ResolvedService, Target
+from paceline_core.registry.enums import Outcome as RequestOutcome
+from paceline_core.registry.enums import RequestClass
+from paceline_simulator.cluster import EPOCH, StartTimes
+from paceline_simulator.past_traffic import PastTraffic, RequestLengths
+from paceline_simulator.results import SimulationResult
+from paceline_simulator.service_engine import learned_pool
+from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
+
+WARM_UP_S, WARM_UP_SHARE = 900.0, 0.25
+LEAST_BINS = 10
+"""Five minutes of work: a shorter history is none."""
+EXACT_S, EXACT_WARM_UP_S = 3600.0, 60.0
+SETTLE_S = 60.0
+"""Requests that arrive later than this before the end of an exact run may have had no time to end: not scored."""
+_STEP = log(RATES[3] / RATES[2])
+_EPOCH_S = EPOCH.timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class PastService:
+    """What an autoscaler has learned of a service until `now`, in Unix seconds."""
+
+    learned: LearnedState
+    history: WorkHistory
+    lengths: tuple[LengthSummary, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The service as it is, or as it would be, with so many times the requests."""
+
+    service: ResolvedService
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one variant over `seconds` that were scored.
+
+    `targets`: the share of the offered requests that met each one. `replicas` are those that are paid, mean and most;
+    `gpu_s`: their GPU time. `moments`: (seconds from the start, replicas ordered, requests that wait), every MOMENT_S.
+    """
+
+    seconds: float
+    offered: float
+    targets: Mapping[str, float]
+    replicas: float
+    peak: int
+    gpu_s: float
+    moments: Sequence[tuple[float, int, float]] = field(default=(), repr=False)
+
+    def holds(self, promise: Sequence[Target]) -> bool:
+        """Whether each target that was judged is met often enough."""
+        return all(self.targets[target.name] >= target.objective for target in promise if target.name in self.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRun:
+    """What was simulated of an hour, until `reached_s`; `whole`: all of it.
+
+    `requests`: when each arrived, and the targets that it missed, None if it was not answered. `moments` as in
+    `Outcome`, and `paid` replicas at the same times.
+    """
+
+    reached_s: float
+    whole: bool
+    requests: tuple[tuple[float, tuple[str, ...] | None], ...]
+    moments: tuple[tuple[float, int, float], ...]
+    paid: tuple[int, ...]
+
+    @classmethod
+    def of(cls, result: SimulationResult, reached_s: float, *, whole: bool) -> "ExactRun":
+        ended = [(one.at, one.missed if one.outcome is RequestOutcome.OK else None) for one in result.requests]
+        open_ = [(at, None) for at, _ in result.unfinished]
+        moments = tuple((moment.at, moment.desired, float(moment.queued)) for moment in result.timeline)
+        paid = tuple(moment.ready + moment.starting + moment.draining for moment in result.timeline)
+        return cls(reached_s, whole, (*ended, *open_), moments, paid)
+
+    @property
+    def scored_s(self) -> float:
+        """Until when arrivals may be scored: the last ones before a stop had no time to end."""
+        return self.reached_s if self.whole else self.reached_s - SETTLE_S
+
+    def outcome(self, end_s: float, promise: Sequence[Target], gpus: int) -> Outcome:
+        """Of what came after the warm-up and before `end_s`."""
+        scored = [missed for at, missed in self.requests if EXACT_WARM_UP_S <= at < end_s]
+        rows = zip(self.moments, self.paid, strict=True)
+        paid = [count for (at, _, _), count in rows if EXACT_WARM_UP_S <= at < end_s]
+        seconds, replicas = end_s - EXACT_WARM_UP_S, sum(paid) / len(paid)
+        shares = {
+            target.name: _share(sum(missed is not None and target.name not in missed for missed in scored), len(scored))
+            for target in promise
+        }
+        return Outcome(seconds, len(scored), shares, replicas, max(paid), replicas * seconds * gpus, self.moments)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One question about a service with one pool. Raises InvalidInput for what cannot be answered."""
+
+    as_is: Variant
+    would_be: Variant
+    past: PastService
+    since_s: float
+    request_class: RequestClass = CLASS
+
+    @cached_property
+    def speed(self) -> PoolSpeed:
+        pools = self.as_is.service.pools
+        if len(pools) != 1:
+            raise InvalidInput("spec.pools", f"what-if is for one pool, and there are {len(pools)}; ask for each alone")
+        found = next((speed for speed in self.past.learned.speeds if speed.pool == pools[0].name), None)
+        if found is None:
+            raise InvalidInput("NAME", f"no replica of pool {pools[0].name} has reported its speed; wait for one")
+        return found
+
+    @cached_property
+    def lengths(self) -> RequestLengths:
+        """Of the class's requests, else of all."""
+        rows = [one for one in self.past.lengths if one.requests >= 1 and one.prompts and one.outputs]
+        own = [one for one in rows if one.name == self.request_class] or rows
+        if not own:
+            raise InvalidInput("NAME", "no lengths of requests are known yet; send some, and ask again in a minute")
+        total = own[0]
+        for one in own[1:]:
+            total = total.plus(one)
+        return RequestLengths.of(total)
+
+    @cached_property
+    def known_s(self) -> float:
+        """How much of the span is known."""
+        return sum(code > 0 for code in self._codes) * BIN_S
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return max(scaling_spec(self.as_is.service).pools[0].gpus, 1)
+
+    def check(self) -> None:
+        """Raises InvalidInput for whatever keeps the question from an answer."""
+        for variant in (self.as_is, self.would_be):
+            self.promise(variant)
+            learned_pool(variant.service, 0, self.speed, self._starts(variant))
+        assert self.lengths
+        assert self._codes
+
+    @property
+    def span_s(self) -> float:
+        """What is played: from the first time that is known."""
+        return len(self._codes) * BIN_S
+
+    @property
+    def warm_up_s(self) -> float:
+        return min(WARM_UP_S, WARM_UP_SHARE * self.span_s)
+
+    @property
+    def begin(self) -> float:
+        """When the span begins, in Unix seconds."""
+        return self._end - self.span_s
+
+    def promise(self, variant: Variant) -> tuple[Target, ...]:
+        """The class's targets."""
+        targets = variant.service.classes[self.request_class].targets
+        if not targets:
+            field_ = f"spec.classes.{self.request_class}.slo"
+            raise InvalidInput(field_, "promises nothing, and what-if judges by the promise; write ttft: {p95: 1s}")
+        return targets
+
+    def fluid(self, variant: Variant) -> Outcome:
+        """The whole span in the fluid model."""
+        spec, traffic = self._spec(variant), self._traffic(variant)
+        bins = traffic.demand_bins()
+        plan = FluidPlan(
+            service=self._as_interactive(spec),
+            speed=self.speed,
+            bins=bins,
+            replicas=self._replicas_at(variant, 0),
+            lead_s=self._starts(variant).mean_s,
+            lead_spread=self._starts(variant).spread,
+            lengths=traffic.lengths.spread,
+            ttft=self._strictest(variant, "ttft"),
+            tpot=self._strictest(variant, "tpot"),
+            score=(self.warm_up_s, len(bins) * 1.0),
+            start=_EPOCH_S,
+            hold_s=variant.service.classes[self.request_class].hold_timeout_s,
+            queue_limit=variant.service.classes[self.request_class].queue_limit,
+        )
+        result = run(plan, self._policy(variant, 0.0))
+        scored = [moment for moment in result.timeline if plan.score[0] <= moment.at < plan.score[1]]
+        seconds, gpus = plan.score[1] - plan.score[0], spec.pools[0].gpus
+        judged = {target.name for target in self.promise(variant) if target.metric in ("ttft", "tpot")}
+        return Outcome(
+            seconds,
+            result.offered,
+            {name: share for name, share in result.targets.items() if name in judged},
+            result.gpu_s / max(gpus, 1) / seconds,
+            max(moment.ready + moment.starting + moment.draining for moment in scored),
+            result.gpu_s,
+            tuple((moment.at, moment.desired, moment.queued) for moment in result.timeline),
+        )
+
+    def worst_s(self, fluid: Outcome) -> float:
+        """Where an exact run is to begin: shortly before most waits, or before most replicas are ordered."""
+        rows = [row for row in fluid.moments if row[0] >= self.warm_up_s]
+        at, _, _ = max(rows, key=lambda row: (round(row[2]), row[1]))
+        latest = max(self.span_s - EXACT_S, 0.0)
+        return max(min(at - 2 * EXACT_WARM_UP_S, latest) // BIN_S * BIN_S, 0.0)
+
+    def exact(self, variant: Variant, start_s: float, replicas: int, stop: Callable[[], bool]) -> ExactRun:
+        """An hour from `start_s` on in the exact simulator, or what of it is simulated until `stop`."""
+        first, last = round(start_s / BIN_S), min(round((start_s + EXACT_S) / BIN_S), len(self._codes))
+        pool = learned_pool(variant.service, 0, self.speed, self._starts(variant))
+        requests = self._traffic(variant).requests(first, last, pool.engine.limits.max_model_len)
+        policy = self._policy(variant, start_s)
+        arrivals, begin = {self.request_class: requests}, {pool.target.pool: replicas}
+        plan = ServicePlan(_scaled_by_slo(variant.service), (pool,), arrivals, policy, begin)
+        seconds = (last - first) * BIN_S
+        simulation = Simulation(RunPlan((plan,), score=(0.0, seconds)))
+        stopped = False
+
+        def look() -> None:
+            nonlocal stopped
+            if not stopped and stop():
+                stopped = True
+                simulation.events.stop()
+
+        simulation.events.every(MOMENT_S, look)
+        result = simulation.run()
+        return ExactRun.of(result, result.seconds if stopped else seconds, whole=not stopped)
+
+    # --- parts
+
+    @cached_property
+    def _end(self) -> float:
+        history = self.past.history
+        return history.begin + len(history.codes) * BIN_S
+
+    @cached_property
+    def _codes(self) -> bytes:
+        """The bins of the span, from its first known one on."""
+        after = ceil((self.past.now - self.since_s - self.past.history.begin) / BIN_S)
+        codes = self.past.history.codes[max(after, 0) :].lstrip(b"\0")
+        known = len(codes) - codes.count(0)
+        if known < LEAST_BINS:
+            so_far = f"{known * BIN_S / 60:.1f} minutes of the service's work are known"
+            raise InvalidInput("--since", f"{so_far}, and what-if needs 5; ask for a longer time, or later")
+        return codes
+
+    @cached_property
+    def _request_s(self) -> float:
+        """Replica-seconds of a mean request, as the history has priced it."""
+        return self._model.request_s(self.lengths.mean.mix(self.speed.step_time))
+
+    @cached_property
+    def _model(self) -> ReplicaModel:
+        spec = scaling_spec(self.as_is.service)
+        tpot_s = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=inf)
+        return ReplicaModel(self.speed, spec.step_tokens, tpot_s)
+
+    def _traffic(self, variant: Variant) -> PastTraffic:
+        mix = self.lengths.mean.mix(self.speed.step_time)
+        usual = self._request_s * self.lengths.work_variance(mix.prefill_s, mix.decode_s) / (BIN_S / 3)
+        beyond = max(self.past.history.dispersion - usual, 0.0) / self._request_s
+        rates = [rate / self._request_s for rate in _without_gaps(self._codes)]
+        return PastTraffic(rates, self.lengths, beyond).times(variant.factor)
+
+    def _spec(self, variant: Variant) -> ScalingSpec:
+        return scaling_spec(_scaled_by_slo(variant.service))
+
+    def _as_interactive(self, spec: ScalingSpec) -> ScalingSpec:
+        """The fluid model's only class is the interactive one."""
+        targets = [replace(target, cls=CLASS) for target in spec.targets if target.cls == self.request_class]
+        return replace(spec, targets=tuple(targets))
+
+    def _strictest(self, variant: Variant, metric: str) -> SloTarget:
+        found = [target for target in self.promise(variant) if target.metric == metric]
+        if not found:
+            return SloTarget(CLASS, metric, 0.5, inf)
+        one = min(found, key=lambda target: target.seconds)
+        return SloTarget(CLASS, metric, one.quantile, one.seconds, one.per_prompt_token)
+
+    def _starts(self, variant: Variant) -> StartTimes:
+        """As the pool's last starts, or as the policy expects the first one."""
+        name = variant.service.pools[0].name
+        seen = [sample.seconds for sample in self.past.learned.starts if sample.pool == name]
+        lead_s = fsum(seen) / len(seen) if seen else start_s(self._spec(variant), self.past.learned, name)
+        spread = StartTimes.of(lead_s).spread if len(seen) < 2 else min(pstdev(seen) / lead_s, 0.5)
+        return StartTimes.of(max(lead_s, 1.0), spread)
+
+    def _replicas_at(self, variant: Variant, bin_: int) -> int:
+        """Enough for the work of the next two minutes, within the pool's bounds."""
+        pool, rates = variant.service.pools[0], list(_without_gaps(self._codes))[bin_ : bin_ + 4]
+        wanted = ceil(variant.factor * max(rates) / USABLE)
+        return min(max(wanted, pool.min, 1), max(pool.max, 1))
+
+    def _policy(self, variant: Variant, start_s: float) -> ProductionPolicy:
+        """As an autoscaler that has seen all until then, with this variant's requests."""
+        known, later = self.past.history, len(self._codes) - round(start_s / BIN_S)
+        codes = known.codes[: len(known.codes) - later]
+        history = WorkHistory(
+            _EPOCH_S - len(codes) * BIN_S,
+            _scaled(codes, variant.factor),
+            variant.factor * known.variance,
+            variant.factor * known.mean,
+        )
+        learned = self.past.learned
+        samples = tuple(StartSample(s.pool, StartKind.COLD, s.seconds) for s in learned.starts)
+        state = LearnedState(
+            starts=samples,
+            drains_s=learned.drains_s,
+            output_tokens=learned.output_tokens,
+            completed=learned.completed,
+            speeds=learned.speeds,
+        )
+        return ProductionPolicy(
+            state=State(learned=state), knowledge=Knowledge(((variant.service.pools[0].role, history),))
+        )
+
+
+def _scaled_by_slo(service: ResolvedService) -> ResolvedService:
+    """With our policy, whatever scales it in fact, and without a pause."""
+    return replace(service, scaling=replace(service.scaling, policy="slo"), pause_until=None)
+
+
+def _without_gaps(codes: bytes) -> list[float]:
+    """The rate of each bin; those of unknown ones are on a line from the one before to the one after."""
+    known = [(place, RATES[code]) for place, code in enumerate(codes) if code]
+    rates = [known[-1][1]] * len(codes)
+    for (place, rate), (after, next_rate) in pairwise(known):
+        for between in range(place, after):
+            rates[between] = rate + (next_rate - rate) * (between - place) / (after - place)
+    return rates
+
+
+def _scaled(codes: bytes, factor: float) -> bytes:
+    """Codes of so many times the rates; unknown bins and those without work stay as they are."""
+    steps = round(log(factor) / _STEP)
+    return bytes(min(max(code + steps, 2), 255) if code > 1 else code for code in codes)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 1.0
