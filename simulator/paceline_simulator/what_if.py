@@ -43,6 +43,8 @@ LEAST_BINS = 10
 EXACT_S, EXACT_WARM_UP_S = 3600.0, 60.0
 SETTLE_S = 60.0
 """Requests that arrive later than this before the end of an exact run may have had no time to end: not scored."""
+LONGEST_PERIOD_S, PERIOD_SHARE = 10.0, 1 / 6
+"""The share of a start after which the policy decides again in the fluid model, to save time."""
 _STEP = log(RATES[3] / RATES[2])
 _EPOCH_S = EPOCH.timestamp()
 
@@ -206,7 +208,7 @@ class WhatIf:
             service=self._as_interactive(spec),
             speed=self.speed,
             bins=bins,
-            replicas=self._replicas_at(variant, 0),
+            replicas=self._first_replicas(variant),
             lead_s=self._starts(variant).mean_s,
             lead_spread=self._starts(variant).spread,
             lengths=traffic.lengths.spread,
@@ -217,7 +219,9 @@ class WhatIf:
             hold_s=variant.service.classes[self.request_class].hold_timeout_s,
             queue_limit=variant.service.classes[self.request_class].queue_limit,
         )
-        result = run(plan, self._policy(variant, 0.0))
+        policy = self._policy(variant, 0.0)
+        policy.period_s = max(min(LONGEST_PERIOD_S, PERIOD_SHARE * plan.lead_s), policy.period_s)
+        result = run(plan, policy)
         scored = [moment for moment in result.timeline if plan.score[0] <= moment.at < plan.score[1]]
         seconds, gpus = plan.score[1] - plan.score[0], spec.pools[0].gpus
         judged = {target.name for target in self.promise(variant) if target.metric in ("ttft", "tpot")}
@@ -279,6 +283,10 @@ class WhatIf:
         return codes
 
     @cached_property
+    def _rates(self) -> list[float]:
+        return _without_gaps(self._codes)
+
+    @cached_property
     def _request_s(self) -> float:
         """Replica-seconds of a mean request, as the history has priced it."""
         return self._model.request_s(self.lengths.mean.mix(self.speed.step_time))
@@ -293,7 +301,7 @@ class WhatIf:
         mix = self.lengths.mean.mix(self.speed.step_time)
         usual = self._request_s * self.lengths.work_variance(mix.prefill_s, mix.decode_s) / (BIN_S / 3)
         beyond = max(self.past.history.dispersion - usual, 0.0) / self._request_s
-        rates = [rate / self._request_s for rate in _without_gaps(self._codes)]
+        rates = [rate / self._request_s for rate in self._rates]
         return PastTraffic(rates, self.lengths, beyond).times(variant.factor)
 
     def _spec(self, variant: Variant) -> ScalingSpec:
@@ -319,11 +327,10 @@ class WhatIf:
         spread = StartTimes.of(lead_s).spread if len(seen) < 2 else min(pstdev(seen) / lead_s, 0.5)
         return StartTimes.of(max(lead_s, 1.0), spread)
 
-    def _replicas_at(self, variant: Variant, bin_: int) -> int:
-        """Enough for the work of the next two minutes, within the pool's bounds."""
-        pool, rates = variant.service.pools[0], list(_without_gaps(self._codes))[bin_ : bin_ + 4]
-        wanted = ceil(variant.factor * max(rates) / USABLE)
-        return min(max(wanted, pool.min, 1), max(pool.max, 1))
+    def _first_replicas(self, variant: Variant) -> int:
+        """Enough for the work of the first two minutes, within the pool's bounds."""
+        pool, first = variant.service.pools[0], max(self._rates[:4])
+        return min(max(ceil(variant.factor * first / USABLE), pool.min, 1), max(pool.max, 1))
 
     def _policy(self, variant: Variant, start_s: float) -> ProductionPolicy:
         """As an autoscaler that has seen all until then, with this variant's requests."""

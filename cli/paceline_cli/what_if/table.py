@@ -58,7 +58,8 @@ def _rows(asked: WhatIf, compared: Compared, price: float | None) -> Iterator[tu
 
 
 def _row(title: str, old: float, new: float, form: str) -> tuple[str, str, str, str]:
-    return title, form.format(old), form.format(new), form.replace(":", ":+").format(new - old)
+    difference = form.replace(":", ":+").format(new - old)
+    return title, form.format(old), form.format(new), difference if float(difference) else "0"
 
 
 def _was(old: Target | None, new: Target) -> str:
@@ -76,7 +77,8 @@ def _in_time(outcome: Outcome, target: Target) -> str:
 def _points(as_is: Outcome, would_be: Outcome, name: str) -> str:
     if name not in as_is.targets or name not in would_be.targets:
         return ""
-    return f"{100 * (would_be.targets[name] - as_is.targets[name]):+.2f} points"
+    points = round(100 * (would_be.targets[name] - as_is.targets[name]), 2)
+    return f"{points:+.2f} points" if points else "0 points"
 
 
 def _span(asked: WhatIf, compared: Compared) -> str:
