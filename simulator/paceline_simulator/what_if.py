@@ -174,9 +174,10 @@ class WhatIf:
         """Raises InvalidInput for whatever keeps the question from an answer."""
         for variant in (self.as_is, self.would_be):
             self.promise(variant)
-            learned_pool(variant.service, 0, self.speed, self._starts(variant))
-        assert self.lengths
         assert self._codes
+        assert self.lengths
+        for variant in (self.as_is, self.would_be):
+            learned_pool(variant.service, 0, self.speed, self._starts(variant))
 
     @property
     def span_s(self) -> float:
