@@ -29,8 +29,7 @@ from paceline_autoscaler.state import Knowledge, LearnedState, PoolSpeed, StartS
 from paceline_autoscaler.types import ScalingSpec, SloTarget, StartKind
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedService, Target
-from paceline_core.registry.enums import Outcome as RequestOutcome
-from paceline_core.registry.enums import RequestClass
+from paceline_core.registry.enums import Outcome, RequestClass
 from paceline_simulator.cluster import EPOCH, StartTimes
 from paceline_simulator.past_traffic import PastTraffic, RequestLengths
 from paceline_simulator.results import SimulationResult
@@ -60,7 +59,7 @@ class PastService:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ServiceVariant:
     """The service as it is, or as it would be, with so many times the requests."""
 
     service: ResolvedService
@@ -68,7 +67,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WhatIfOutcome:
     """What came of one variant over `seconds` that were scored.
 
     `targets`: the share of the offered requests that met each one. `replicas` are those that are paid, mean and most;
@@ -93,7 +92,7 @@ class ExactRun:
     """What was simulated of an hour, until `reached_s`; `whole`: all of it.
 
     `requests`: when each arrived, and the targets that it missed, None if it was not answered. `moments` as in
-    `Outcome`, and `paid` replicas at the same times.
+    `WhatIfOutcome`, and `paid` replicas at the same times.
     """
 
     reached_s: float
@@ -104,7 +103,7 @@ class ExactRun:
 
     @classmethod
     def of(cls, result: SimulationResult, reached_s: float, *, whole: bool) -> "ExactRun":
-        ended = [(one.at, one.missed if one.outcome is RequestOutcome.OK else None) for one in result.requests]
+        ended = [(one.at, one.missed if one.outcome is Outcome.OK else None) for one in result.requests]
         open_ = [(at, None) for at, _ in result.unfinished]
         moments = tuple((moment.at, moment.desired, float(moment.queued)) for moment in result.timeline)
         paid = tuple(moment.ready + moment.starting + moment.draining for moment in result.timeline)
@@ -115,7 +114,7 @@ class ExactRun:
         """Until when arrivals may be scored: the last ones before a stop had no time to end."""
         return self.reached_s if self.whole else self.reached_s - SETTLE_S
 
-    def outcome(self, end_s: float, promise: Sequence[Target], gpus: int) -> Outcome:
+    def outcome(self, end_s: float, promise: Sequence[Target], gpus: int) -> WhatIfOutcome:
         """Of what came after the warm-up and before `end_s`."""
         scored = [missed for at, missed in self.requests if EXACT_WARM_UP_S <= at < end_s]
         rows = zip(self.moments, self.paid, strict=True)
@@ -125,15 +124,15 @@ class ExactRun:
             target.name: _share(sum(missed is not None and target.name not in missed for missed in scored), len(scored))
             for target in promise
         }
-        return Outcome(seconds, len(scored), shares, replicas, max(paid), replicas * seconds * gpus, self.moments)
+        return WhatIfOutcome(seconds, len(scored), shares, replicas, max(paid), replicas * seconds * gpus, self.moments)
 
 
 @dataclass(frozen=True)
 class WhatIf:
     """One question about a service with one pool. Raises InvalidInput for what cannot be answered."""
 
-    as_is: Variant
-    would_be: Variant
+    as_is: ServiceVariant
+    would_be: ServiceVariant
     past: PastService
     since_s: float
     request_class: RequestClass = CLASS
@@ -193,7 +192,7 @@ class WhatIf:
         """When the span begins, in Unix seconds."""
         return self._end - self.span_s
 
-    def promise(self, variant: Variant) -> tuple[Target, ...]:
+    def promise(self, variant: ServiceVariant) -> tuple[Target, ...]:
         """The class's targets."""
         targets = variant.service.classes[self.request_class].targets
         if not targets:
@@ -201,7 +200,7 @@ class WhatIf:
             raise InvalidInput(field_, "promises nothing, and what-if judges by the promise; write ttft: {p95: 1s}")
         return targets
 
-    def fluid(self, variant: Variant) -> Outcome:
+    def fluid(self, variant: ServiceVariant) -> WhatIfOutcome:
         """The whole span in the fluid model."""
         spec, traffic = self._spec(variant), self._traffic(variant)
         bins = traffic.demand_bins()
@@ -226,7 +225,7 @@ class WhatIf:
         scored = [moment for moment in result.timeline if plan.score[0] <= moment.at < plan.score[1]]
         seconds, gpus = plan.score[1] - plan.score[0], spec.pools[0].gpus
         judged = {target.name for target in self.promise(variant) if target.metric in ("ttft", "tpot")}
-        return Outcome(
+        return WhatIfOutcome(
             seconds,
             result.offered,
             {name: share for name, share in result.targets.items() if name in judged},
@@ -236,14 +235,14 @@ class WhatIf:
             tuple((moment.at, moment.desired, moment.queued) for moment in result.timeline),
         )
 
-    def worst_s(self, fluid: Outcome) -> float:
+    def worst_s(self, fluid: WhatIfOutcome) -> float:
         """Where an exact run is to begin: shortly before most waits, or before most replicas are ordered."""
         rows = [row for row in fluid.moments if row[0] >= self.warm_up_s]
         at, _, _ = max(rows, key=lambda row: (round(row[2]), row[1]))
         latest = max(self.span_s - EXACT_S, 0.0)
         return max(min(at - 2 * EXACT_WARM_UP_S, latest) // BIN_S * BIN_S, 0.0)
 
-    def exact(self, variant: Variant, start_s: float, replicas: int, stop: Callable[[], bool]) -> ExactRun:
+    def exact(self, variant: ServiceVariant, start_s: float, replicas: int, stop: Callable[[], bool]) -> ExactRun:
         """An hour from `start_s` on in the exact simulator, or what of it is simulated until `stop`."""
         first, last = round(start_s / BIN_S), min(round((start_s + EXACT_S) / BIN_S), len(self._codes))
         pool = learned_pool(variant.service, 0, self.speed, self._starts(variant))
@@ -298,14 +297,14 @@ class WhatIf:
         tpot_s = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=inf)
         return ReplicaModel(self.speed, spec.step_tokens, tpot_s)
 
-    def _traffic(self, variant: Variant) -> PastTraffic:
+    def _traffic(self, variant: ServiceVariant) -> PastTraffic:
         mix = self.lengths.mean.mix(self.speed.step_time)
         usual = self._request_s * self.lengths.work_variance(mix.prefill_s, mix.decode_s) / (BIN_S / 3)
         beyond = max(self.past.history.dispersion - usual, 0.0) / self._request_s
         rates = [rate / self._request_s for rate in self._rates]
         return PastTraffic(rates, self.lengths, beyond).times(variant.factor)
 
-    def _spec(self, variant: Variant) -> ScalingSpec:
+    def _spec(self, variant: ServiceVariant) -> ScalingSpec:
         return scaling_spec(_scaled_by_slo(variant.service))
 
     def _as_interactive(self, spec: ScalingSpec) -> ScalingSpec:
@@ -313,14 +312,14 @@ class WhatIf:
         targets = [replace(target, cls=CLASS) for target in spec.targets if target.cls == self.request_class]
         return replace(spec, targets=tuple(targets))
 
-    def _strictest(self, variant: Variant, metric: str) -> SloTarget:
+    def _strictest(self, variant: ServiceVariant, metric: str) -> SloTarget:
         found = [target for target in self.promise(variant) if target.metric == metric]
         if not found:
             return SloTarget(CLASS, metric, 0.5, inf)
         one = min(found, key=lambda target: target.seconds)
         return SloTarget(CLASS, metric, one.quantile, one.seconds, one.per_prompt_token)
 
-    def _starts(self, variant: Variant) -> StartTimes:
+    def _starts(self, variant: ServiceVariant) -> StartTimes:
         """As the pool's last starts, or as the policy expects the first one."""
         name = variant.service.pools[0].name
         seen = [sample.seconds for sample in self.past.learned.starts if sample.pool == name]
@@ -328,12 +327,12 @@ class WhatIf:
         spread = StartTimes.of(lead_s).spread if len(seen) < 2 else min(pstdev(seen) / lead_s, 0.5)
         return StartTimes.of(max(lead_s, 1.0), spread)
 
-    def _first_replicas(self, variant: Variant) -> int:
+    def _first_replicas(self, variant: ServiceVariant) -> int:
         """Enough for the work of the first two minutes, within the pool's bounds."""
         pool, first = variant.service.pools[0], max(self._rates[:4])
         return min(max(ceil(variant.factor * first / USABLE), pool.min, 1), max(pool.max, 1))
 
-    def _policy(self, variant: Variant, start_s: float) -> ProductionPolicy:
+    def _policy(self, variant: ServiceVariant, start_s: float) -> ProductionPolicy:
         """As an autoscaler that has seen all until then, with this variant's requests."""
         known, later = self.past.history, len(self._codes) - round(start_s / BIN_S)
         codes = known.codes[: len(known.codes) - later]

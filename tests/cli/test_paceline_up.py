@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real
 CHAT = Path(__file__).parents[2] / "examples" / "chat.yaml"
+SIMULATOR_PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +157,16 @@ def test_what_if_plays_the_past_of_the_service_and_says_what_it_lacks(shared: Up
     assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
 
     put_past(shared, minutes=8.0)
-    asked = ("what-if", "quick", "--slo", "ttft:p95=300ms", "--rps", "2x", "--since", "1h", *state)
+    (command,) = re.findall(r"^\.venv/bin/paceline (what-if .*)$", SIMULATOR_PAGE.read_text(), re.MULTILINE)
+    asked = (*shlex.split(command.replace(" chat ", " quick ")), *state)
     shown = said(*asked, "--time-limit", "12s")
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.startswith("default/quick: ttft p95 300ms, 2 times the requests\n")
+    assert shown.stdout.startswith("default/quick: ttft p95 300ms, 1.5 times the requests\n")
     assert "95% TTFT ≤ 300ms (is 500ms)" in shown.stdout
     assert "dollars an hour" in shown.stdout
     found = json.loads(said(*asked, "-o", "json", "--time-limit", "1s").stdout)
     assert found["exact"] is None
-    assert found["fluid"]["would_be"]["requests"] == pytest.approx(2 * found["fluid"]["as_is"]["requests"], rel=0.02)
+    assert found["fluid"]["would_be"]["requests"] == pytest.approx(1.5 * found["fluid"]["as_is"]["requests"], rel=0.02)
 
 
 def put_past(shared: Up, minutes: float) -> None:

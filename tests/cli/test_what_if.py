@@ -16,11 +16,11 @@ from paceline_autoscaler.output.scale_writer import StoredState, stored_texts
 from paceline_autoscaler.state import Knowledge, State
 from paceline_cli.main import plugin
 from paceline_cli.what_if.question import Question
-from paceline_cli.what_if.runs import Answer, Compared
+from paceline_cli.what_if.runs import Compared, WhatIfAnswer
 from paceline_cli.what_if.table import document, render
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.registry import RequestClass
-from paceline_simulator.what_if import Outcome
+from paceline_simulator.what_if import WhatIfOutcome
 
 TEAM = yaml.safe_load(MANIFEST.replace("namespace: default", "namespace: team"))
 """The service of the API server, whose own document has no promise."""
@@ -87,8 +87,8 @@ def test_an_autoscaler_of_another_release_is_named(answer: dict[str, Any]) -> No
         asked().about(TEAM, answer)
 
 
-def outcome(replicas: float, ttft: float) -> Outcome:
-    return Outcome(3600.0, 9000.0, {"ttft_p95": ttft, "tpot_p95": 1.0}, replicas, 5, replicas * 3600.0)
+def outcome(replicas: float, ttft: float) -> WhatIfOutcome:
+    return WhatIfOutcome(3600.0, 9000.0, {"ttft_p95": ttft, "tpot_p95": 1.0}, replicas, 5, replicas * 3600.0)
 
 
 def shown(exact: bool = True, price: float | None = 2.5, rps: str = "1.5x") -> str:
@@ -98,7 +98,7 @@ def shown(exact: bool = True, price: float | None = 2.5, rps: str = "1.5x") -> s
     part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else None
     console = Console(width=120)
     with console.capture() as text:
-        console.print(render(question, made, Answer(compared, part), price))
+        console.print(render(question, made, WhatIfAnswer(compared, part), price))
     return text.get()
 
 
@@ -127,7 +127,7 @@ def test_the_document_has_the_same() -> None:
     question = asked()
     made = question.about(TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.0, 0.9))
-    found = document(question, made, Answer(compared, None), 2.5)
+    found = document(question, made, WhatIfAnswer(compared, None), 2.5)
     assert json.loads(json.dumps(found)) == found
     assert found["exact"] is None
     assert found["fluid"]["difference"] == {"replicas": 1.0, "peak": 0, "gpu_hours": 1.0, "dollars_per_hour": 2.5}

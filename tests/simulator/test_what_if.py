@@ -18,7 +18,7 @@ from paceline_core.objects import InferenceService, read, resolve
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_simulator.what_if import EXACT_WARM_UP_S, ExactRun, PastService, Variant, WhatIf
+from paceline_simulator.what_if import EXACT_WARM_UP_S, ExactRun, PastService, ServiceVariant, WhatIf
 
 MANIFEST = """
 apiVersion: paceline.dev/v1alpha1
@@ -57,7 +57,7 @@ def past(minutes: float = 60.0, level: float = 2.0, gap: int = 0, **changes: obj
 
 
 def question(factor: float = 1.5, known: PastService | None = None, since_s: float = 86_400.0) -> WhatIf:
-    return WhatIf(Variant(service()), Variant(service(), factor), known or past(), since_s)
+    return WhatIf(ServiceVariant(service()), ServiceVariant(service(), factor), known or past(), since_s)
 
 
 def test_more_requests_need_more_replicas_in_proportion() -> None:
@@ -79,7 +79,7 @@ def test_the_work_of_the_past_is_the_work_that_is_played() -> None:
 
 
 def test_a_promise_that_is_harder_to_keep_costs_more_or_is_missed() -> None:
-    asked = replace(question(), would_be=Variant(service("ttft: {p95: 1500ms}, tpot: {p95: 25ms}")))
+    asked = replace(question(), would_be=ServiceVariant(service("ttft: {p95: 1500ms}, tpot: {p95: 25ms}")))
     as_is, would_be = asked.fluid(asked.as_is), asked.fluid(asked.would_be)
     assert would_be.replicas > 1.1 * as_is.replicas
     assert would_be.targets.keys() == {"ttft_p95", "tpot_p95"}
@@ -164,10 +164,10 @@ def test_a_service_without_a_promise_or_with_two_pools_is_refused() -> None:
         asked.check()
     two = replace(service(), pools=service().pools * 2)
     with pytest.raises(InvalidInput, match=r"spec\.pools: what-if is for one pool, and there are 2"):
-        replace(question(), as_is=Variant(two)).check()
+        replace(question(), as_is=ServiceVariant(two)).check()
 
 
 def test_what_a_simulation_cannot_follow_is_refused_before_the_first_run() -> None:
-    asked = replace(question(), would_be=Variant(service(more=", kvCache: {attentionWindow: 4096}")))
+    asked = replace(question(), would_be=ServiceVariant(service(more=", kvCache: {attentionWindow: 4096}")))
     with pytest.raises(InvalidInput, match="attentionWindow: is not simulated"):
         asked.check()

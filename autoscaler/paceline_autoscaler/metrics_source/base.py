@@ -166,7 +166,7 @@ QueryAnswer = Value | Empty | NaN | Stale | Partial | Error
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RangeSeries:
     """One series of a range: `points` are (Unix seconds, value), oldest first, without NaN."""
 
     labels: Mapping[str, str]
@@ -177,7 +177,7 @@ class Series:
 class RangeValue:
     """Series, each with points where it existed."""
 
-    series: tuple[Series, ...]
+    series: tuple[RangeSeries, ...]
     result = QueryResult.VALUE
 
 

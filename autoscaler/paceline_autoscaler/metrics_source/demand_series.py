@@ -7,7 +7,7 @@ A class has series from its first request on; before, its counts are 0.
 
 from collections.abc import Iterable, Mapping
 
-from paceline_autoscaler.metrics_source.base import RangeQuery, Series, matchers, service_labels
+from paceline_autoscaler.metrics_source.base import RangeQuery, RangeSeries, matchers, service_labels
 from paceline_autoscaler.model.past_work import DemandScrape
 from paceline_core.registry.enums import RequestClass
 from paceline_core.registry.metrics import DEMAND_SERIES
@@ -31,7 +31,7 @@ def demand_range(namespace: str, name: str, start: float, end: float, step_s: fl
     return RangeQuery(f'{used} or label_replace({times}, "{_SCRAPED}", "s", "", "")', start, end, step_s)
 
 
-def scrapes_of(series: Iterable[Series]) -> dict[Target, list[DemandScrape]]:
+def scrapes_of(series: Iterable[RangeSeries]) -> dict[Target, list[DemandScrape]]:
     """The scrapes of each gateway, oldest first; one of which a count is missing is left out."""
     times: dict[Target, dict[float, float]] = {}
     counts: dict[Target, dict[RequestClass, dict[int, dict[float, float]]]] = {}

@@ -33,8 +33,8 @@ from paceline_autoscaler.metrics_source.base import (
     QueryAnswer,
     RangeAnswer,
     RangeQuery,
+    RangeSeries,
     RangeValue,
-    Series,
     classify,
     promql,
     selector,
@@ -145,7 +145,7 @@ class PrometheusSource:
 
 def _range_of(rows: _Rows, end: float) -> RangeAnswer:
     pairs = [(item["metric"], [(float(at), float(value)) for at, value in item["values"]]) for item in rows]
-    found = [Series(labels, tuple(one for one in points if not math.isnan(one[1]))) for labels, points in pairs]
+    found = [RangeSeries(labels, tuple(one for one in points if not math.isnan(one[1]))) for labels, points in pairs]
     if series := tuple(one for one in found if one.points):
         return RangeValue(series)
     newest = max((points[-1][0] for _, points in pairs if points), default=None)

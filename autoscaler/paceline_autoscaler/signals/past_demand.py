@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from paceline_autoscaler.metrics_source.base import Empty, RangeAnswer, RangeSource, RangeValue, Series, cause_of
+from paceline_autoscaler.metrics_source.base import Empty, RangeAnswer, RangeSeries, RangeSource, RangeValue, cause_of
 from paceline_autoscaler.metrics_source.demand_series import demand_range, scrapes_of
 from paceline_autoscaler.model.past_work import MAX_SPAN_S, slots_of, work_histories
 from paceline_autoscaler.model.unknown_work import UnknownSpan
@@ -135,6 +135,6 @@ def _histories(question: PastQuestion, answers: Sequence[RangeValue]) -> Histori
     return work_histories(question.spec, question.learned, spans)
 
 
-def _joined(answers: Sequence[RangeValue]) -> list[Series]:
+def _joined(answers: Sequence[RangeValue]) -> list[RangeSeries]:
     """The series of all answers; those of one gateway belong together by their labels."""
     return [series for answer in answers for series in answer.series]

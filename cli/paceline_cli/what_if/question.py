@@ -13,7 +13,7 @@ from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.objects import InferenceService, read, resolve
 from paceline_core.registry import RequestClass
 from paceline_core.units import seconds
-from paceline_simulator.what_if import PastService, Variant, WhatIf
+from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
 Slo = Annotated[
     str, typer.Option("--slo", metavar="LIST", help="Targets to set, such as ttft:p95=300ms,tpot:p95=40ms.")
@@ -74,7 +74,7 @@ class Question:
             ) from None
         history = stored.knowledge.history(as_is.pools[0].role)
         past = PastService(stored.state.learned, history, stored.lengths, float(learned["now"]))
-        return WhatIf(Variant(as_is), Variant(would_be, self.factor), past, self.since_s, judged)
+        return WhatIf(ServiceVariant(as_is), ServiceVariant(would_be, self.factor), past, self.since_s, judged)
 
     def _changed(self, manifest: Mapping[str, Any], judged: RequestClass) -> Mapping[str, Any]:
         document = deepcopy(dict(manifest))

@@ -13,7 +13,7 @@ from itertools import repeat
 from multiprocessing import active_children, get_context
 
 from paceline_core.clock import SystemClock
-from paceline_simulator.what_if import EXACT_WARM_UP_S, ExactRun, Outcome, Variant, WhatIf
+from paceline_simulator.what_if import EXACT_WARM_UP_S, ExactRun, ServiceVariant, WhatIf, WhatIfOutcome
 
 LEAST_S = 120.0
 """A shorter exact part says nothing."""
@@ -28,19 +28,19 @@ class Compared:
     start_s: float
     end_s: float
     took_s: float
-    as_is: Outcome
-    would_be: Outcome
+    as_is: WhatIfOutcome
+    would_be: WhatIfOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """`exact`: None if there was no time for it."""
 
     fluid: Compared
     exact: Compared | None
 
 
-def answer(question: WhatIf, limit_s: float) -> Answer:
+def answer(question: WhatIf, limit_s: float) -> WhatIfAnswer:
     """Run both variants. Only the exact part keeps to the limit; the fluid model plays the whole span."""
     clock, variants = SystemClock(), (question.as_is, question.would_be)
     began = clock.monotonic()
@@ -50,11 +50,11 @@ def answer(question: WhatIf, limit_s: float) -> Answer:
         fluid = Compared(question.warm_up_s, question.span_s, fluid_s, as_is, would_be)
         left_s = limit_s - fluid_s - _RETURN_S
         if left_s <= 0:
-            return Answer(fluid, None)
+            return WhatIfAnswer(fluid, None)
         start_s = question.worst_s(would_be)
         replicas = [_ordered(outcome, start_s) for outcome in (as_is, would_be)]
         runs = list(pool.map(_exact, repeat(question), variants, repeat(start_s), replicas, repeat(left_s)))
-        return Answer(fluid, _compared(question, start_s, runs, clock.monotonic() - began - fluid_s))
+        return WhatIfAnswer(fluid, _compared(question, start_s, runs, clock.monotonic() - began - fluid_s))
 
 
 def _compared(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s: float) -> Compared | None:
@@ -69,12 +69,12 @@ def _compared(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s
     return Compared(start_s + EXACT_WARM_UP_S, start_s + end_s, took_s, as_is, would_be)
 
 
-def _ordered(outcome: Outcome, at: float) -> int:
+def _ordered(outcome: WhatIfOutcome, at: float) -> int:
     """The replicas that were ordered in the fluid model then."""
     return next((desired for seconds, desired, _ in outcome.moments if seconds >= at), outcome.peak)
 
 
-def _exact(question: WhatIf, variant: Variant, start_s: float, replicas: int, seconds: float) -> ExactRun:
+def _exact(question: WhatIf, variant: ServiceVariant, start_s: float, replicas: int, seconds: float) -> ExactRun:
     clock = SystemClock()
     until = clock.monotonic() + seconds
     return question.exact(variant, start_s, max(replicas, 1), lambda: clock.monotonic() >= until)

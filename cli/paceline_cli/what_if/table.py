@@ -9,18 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline_cli.what_if.question import Question
-from paceline_cli.what_if.runs import Answer, Compared
+from paceline_cli.what_if.runs import Compared, WhatIfAnswer
 from paceline_core.clock import rfc3339
 from paceline_core.objects.resolved import Target
 from paceline_core.units import brief
 from paceline_simulator.comparison import TIE, describe_target
-from paceline_simulator.what_if import Outcome, WhatIf
+from paceline_simulator.what_if import WhatIf, WhatIfOutcome
 
 _COLUMNS = ("as is", "would be", "difference")
 _UNKNOWN = "-"
 
 
-def render(question: Question, asked: WhatIf, answer: Answer, price: float | None) -> RenderableType:
+def render(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: float | None) -> RenderableType:
     """`price`: dollars an hour of one replica; None if it is not known."""
     parts: list[RenderableType] = [Text(f"{asked.as_is.service.key}: {question.sentence}", style="bold")]
     for name, compared in (("fluid model", answer.fluid), ("exact simulator", answer.exact)):
@@ -66,7 +66,7 @@ def _was(old: Target | None, new: Target) -> str:
     return f" (is {brief(old.seconds)})" if old is not None and old.seconds != new.seconds else ""
 
 
-def _in_time(outcome: Outcome, target: Target) -> str:
+def _in_time(outcome: WhatIfOutcome, target: Target) -> str:
     """The share of requests that met the target, and whether that is enough."""
     share = outcome.targets.get(target.name)
     if share is None:
@@ -74,7 +74,7 @@ def _in_time(outcome: Outcome, target: Target) -> str:
     return f"{share:.2%} {'holds' if share >= target.objective else 'misses'}"
 
 
-def _points(as_is: Outcome, would_be: Outcome, name: str) -> str:
+def _points(as_is: WhatIfOutcome, would_be: WhatIfOutcome, name: str) -> str:
     if name not in as_is.targets or name not in would_be.targets:
         return ""
     points = round(100 * (would_be.targets[name] - as_is.targets[name]), 2)
@@ -87,7 +87,7 @@ def _span(asked: WhatIf, compared: Compared) -> str:
     return f"{start:{form}} to {end:{form}} UTC"
 
 
-def _notes(question: Question, asked: WhatIf, answer: Answer) -> Iterator[str]:
+def _notes(question: Question, asked: WhatIf, answer: WhatIfAnswer) -> Iterator[str]:
     fluid, exact = answer.fluid, answer.exact
     yield (
         f"fluid: {_long(fluid.end_s - fluid.start_s)} of sums by second, without single requests; it took "
@@ -110,7 +110,7 @@ def _long(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def document(question: Question, asked: WhatIf, answer: Answer, price: float | None) -> dict[str, Any]:
+def document(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: float | None) -> dict[str, Any]:
     """The same as JSON: shares are 0 to 1, times seconds and RFC 3339."""
     return {
         "service": asked.as_is.service.key,
@@ -135,7 +135,7 @@ def _document(asked: WhatIf, compared: Compared, price: float | None) -> dict[st
     return {"begin": begin, "end": end, "took_s": compared.took_s, **sides, "difference": difference}
 
 
-def _side(outcome: Outcome, promise: Sequence[Target], price: float | None) -> Mapping[str, Any]:
+def _side(outcome: WhatIfOutcome, promise: Sequence[Target], price: float | None) -> Mapping[str, Any]:
     return {
         "requests": outcome.offered,
         "targets": [
