@@ -192,7 +192,8 @@ class Autoscaler:
                     self._scalers[key] = scaler
                 await scaler.load_state()
                 scaler.take_past()
-                scaler.add_lengths(self._signals.gateways.lengths.take(spec.service))
+                lengths = self._signals.gateways.lengths
+                scaler.add_lengths(lengths.take(spec.service, whole=not scaler.learned.lengths))
                 observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:

@@ -69,6 +69,15 @@ def test_a_gateway_that_is_new_sets_the_baseline_and_one_that_began_anew_counts_
     assert requests(meter.take("default/chat")) == {INTERACTIVE: 4}
 
 
+def test_a_service_without_a_summary_takes_all_that_gateways_have_counted() -> None:
+    meter = LengthMeter()
+    meter.on(report(counted([(100, 10)] * 9)), 0.0)
+    meter.on(report(counted([(100, 10)] * 2), gateway="g2"), 0.0)
+    meter.on(report(counted([(100, 10)] * 10)), 1.0)
+    assert requests(meter.take("default/chat", whole=True)) == {INTERACTIVE: 12}
+    assert meter.take("default/chat") == ()
+
+
 def test_a_class_that_appears_later_counts_whole_and_services_are_told_apart() -> None:
     meter = LengthMeter()
     meter.on(report(counted([(100, 10)])), 0.0)

@@ -173,6 +173,7 @@ def _latency() -> Row:
 
 def _traffic() -> Row:
     retries = ratio(rate("paceline_retries_total"), rate("paceline_requests_total"))
+    arrived, written = {"kind": "arrived"}, {"kind": "~prompt|output"}
     return Row(
         "Traffic",
         (
@@ -195,11 +196,8 @@ def _traffic() -> Row:
                 "What arrives is demand, shed or not; the autoscaler counts its work, and history is made of it.",
                 "none",
                 (
-                    Query(rate("paceline_demand_requests_total", ("class",), {"kind": "arrived"}), "{{class}} requests"),
-                    Query(
-                        rate("paceline_demand_tokens_total", ("class", "kind"), {"kind": "~prompt|output"}),
-                        "{{class}} {{kind}}",
-                    ),
+                    Query(rate("paceline_demand_requests_total", ("class",), arrived), "{{class}} requests"),
+                    Query(rate("paceline_demand_tokens_total", ("class", "kind"), written), "{{class}} {{kind}}"),
                 ),
             ),
             Panel(

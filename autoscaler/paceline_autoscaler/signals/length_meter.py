@@ -1,6 +1,7 @@
 """How long completed requests were, from the cumulative counts in gateways' demand reports.
 
-A gateway that is seen for the first time only sets the baseline; one whose counts fell has started anew.
+A gateway that is seen for the first time only sets the baseline, since what it counted before may be in the stored
+summary; a service without one takes all that is counted. A gateway whose counts fell has started anew.
 """
 
 from collections.abc import Mapping
@@ -36,9 +37,13 @@ class LengthMeter:
         for name in [name for name, (at, _) in self._gateways.items() if now - at > FORGET_S]:
             del self._gateways[name]
 
-    def take(self, service: str) -> Lengths:
-        """The requests that were completed since the last call."""
-        return self._new.pop(service, ())
+    def take(self, service: str, *, whole: bool = False) -> Lengths:
+        """The requests that were completed since the last call; `whole`: all that the gateways have counted."""
+        new = self._new.pop(service, ())
+        if not whole:
+            return new
+        known = [row for _, rows in self._gateways.values() for (name, _), row in rows.items() if name == service]
+        return with_requests((), known, 0.0)
 
     def _add(self, service: str, row: LengthSummary, before: LengthSummary | None) -> None:
         old = LengthSummary(row.name) if before is None or before.requests > row.requests else before
