@@ -21,7 +21,7 @@ from paceline_autoscaler.model.lengths import LengthSummary
 from paceline_autoscaler.model.observation import scaling_spec
 from paceline_autoscaler.model.replica import ReplicaModel
 from paceline_autoscaler.model.starts import start_s
-from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
+from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory, code_of
 from paceline_autoscaler.policies.fluid import run
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy
@@ -236,9 +236,9 @@ class WhatIf:
         )
 
     def worst_s(self, fluid: WhatIfOutcome) -> float:
-        """Where an exact run is to begin: shortly before most waits, or before most replicas are ordered."""
-        rows = [row for row in fluid.moments if row[0] >= self.warm_up_s]
-        at, _, _ = max(rows, key=lambda row: (round(row[2]), row[1]))
+        """Where an exact run is to begin: shortly before most waits, else before the highest demand."""
+        rows = [row for row in fluid.moments if self.warm_up_s <= row[0] < self.span_s]
+        at, _, _ = max(rows, key=lambda row: (round(row[2]), self._rates[int(row[0] / BIN_S)]))
         latest = max(self.span_s - EXACT_S, 0.0)
         return max(min(at - 2 * EXACT_WARM_UP_S, latest) // BIN_S * BIN_S, 0.0)
 
@@ -280,6 +280,8 @@ class WhatIf:
         if known < LEAST_BINS:
             so_far = f"{known * BIN_S / 60:.1f} minutes of the service's work are known"
             raise InvalidInput("--since", f"{so_far}, and what-if needs 5; ask for a longer time, or later")
+        if max(codes) == code_of(0.0):
+            raise InvalidInput("--since", "no request came in this time; ask for a longer one")
         return codes
 
     @cached_property

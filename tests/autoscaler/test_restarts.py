@@ -5,12 +5,13 @@ of it plans for what public traces do, and orders more.
 """
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.autoscaler.conftest import until
+from tests.autoscaler.conftest import Page, until
 from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.gateway_counters import GatewayCounters, counts, prometheus_with
 from tests.autoscaler.ledgers import ALL
@@ -135,6 +136,21 @@ async def test_prometheus_remembers(before: Before, tmp_path: Path) -> None:
     assert before.cluster.written == []
     assert decided(heir) == (READY, "steady", "none")
     assert latest(heir).knowledge.history("both").known > 110
+
+
+async def test_a_prometheus_that_does_not_answer_delays_no_decision(before: Before, page: Page) -> None:
+    before.cluster.states.clear()
+    before.cluster.leases.clear()
+    page.stall = threading.Event()
+    heir = rig_at(before.end, before.cluster, page.url)
+    assert heir.past is not None
+    running = asyncio.create_task(heir.past.run())
+    await heir.find(READY)
+    await before.hours.go_on(heir, 4 * PASS_S)
+    assert not heir.past.idle
+    assert len([*heir.deps.ledger.newest(ALL)]) > 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.real

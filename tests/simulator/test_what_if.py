@@ -125,6 +125,9 @@ def test_an_exact_run_begins_shortly_before_most_waits() -> None:
     quiet = asked.fluid(asked.as_is)
     busy = replace(quiet, moments=tuple((at, 2, 9.0 if at == 7200.0 else 0.0) for at, _, _ in quiet.moments))
     assert asked.worst_s(busy) == 7200.0 - 2 * EXACT_WARM_UP_S
+    calm = replace(quiet, moments=tuple((at, 2, 0.0) for at, _, _ in quiet.moments))
+    highest = max(range(30, 360), key=lambda place: asked.past.history.codes[place])
+    assert asked.worst_s(calm) == pytest.approx(highest * BIN_S - 2 * EXACT_WARM_UP_S)
     late = replace(quiet, moments=tuple((at, 2, at) for at, _, _ in quiet.moments))
     assert asked.worst_s(late) == 3 * 3600 - 3600
 
@@ -148,6 +151,7 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
     ("known", "message"),
     [
         (past(4.5), "4.5 minutes of the service's work are known, and what-if needs 5"),
+        (past(60.0, level=0.0), "no request came in this time; ask for a longer one"),
         (past(history=WorkHistory()), "0.0 minutes of the service's work are known"),
         (past(lengths=(EMPTY,)), "no lengths of requests are known yet; send some"),
         (past(learned=LearnedState()), "no replica of pool main has reported its speed"),
@@ -156,6 +160,14 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
 def test_what_is_missing_is_said_with_the_fix(known: PastService, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         question(known=known).check()
+
+
+def test_a_promise_of_e2e_alone_is_not_judged_by_the_fluid_model() -> None:
+    asked = replace(question(), as_is=ServiceVariant(service("e2e: {p95: 20s}")))
+    outcome = asked.fluid(asked.as_is)
+    assert outcome.targets == {}
+    assert outcome.replicas >= 2.0
+    assert outcome.offered > 1000
 
 
 def test_a_service_without_a_promise_or_with_two_pools_is_refused() -> None:
