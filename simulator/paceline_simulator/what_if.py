@@ -9,8 +9,8 @@ WARM_UP_S, at most a quarter, are not scored.
 Known holes: one pool and one class, that of the promise; the fluid model has no E2E and no work of other classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, fsum, inf, log
@@ -29,19 +29,17 @@ from paceline_autoscaler.state import Knowledge, LearnedState, PoolSpeed, StartS
 from paceline_autoscaler.types import ScalingSpec, SloTarget, StartKind
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedService, Target
-from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_core.registry.enums import RequestClass
 from paceline_simulator.cluster import EPOCH, StartTimes
 from paceline_simulator.past_traffic import PastTraffic, RequestLengths
-from paceline_simulator.results import SimulationResult
 from paceline_simulator.service_engine import learned_pool
 from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
+from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidSpan
 
 WARM_UP_S, WARM_UP_SHARE = 900.0, 0.25
 LEAST_BINS = 10
 """Five minutes of work: a shorter history is none."""
-EXACT_S, EXACT_WARM_UP_S = 3600.0, 60.0
-SETTLE_S = 60.0
-"""Requests that arrive later than this before the end of an exact run may have had no time to end: not scored."""
+EXACT_S = 3600.0
 LONGEST_PERIOD_S, PERIOD_SHARE = 10.0, 1 / 6
 """The share of a start after which the policy decides again in the fluid model, to save time."""
 _STEP = log(RATES[3] / RATES[2])
@@ -64,67 +62,6 @@ class ServiceVariant:
 
     service: ResolvedService
     factor: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIfOutcome:
-    """What came of one variant over `seconds` that were scored.
-
-    `targets`: the share of the offered requests that met each one. `replicas` are those that are paid, mean and most;
-    `gpu_s`: their GPU time. `moments`: (seconds from the start, replicas ordered, requests that wait), every MOMENT_S.
-    """
-
-    seconds: float
-    offered: float
-    targets: Mapping[str, float]
-    replicas: float
-    peak: int
-    gpu_s: float
-    moments: Sequence[tuple[float, int, float]] = field(default=(), repr=False)
-
-    def holds(self, promise: Sequence[Target]) -> bool:
-        """Whether each target that was judged is met often enough."""
-        return all(self.targets[target.name] >= target.objective for target in promise if target.name in self.targets)
-
-
-@dataclass(frozen=True, slots=True)
-class ExactRun:
-    """What was simulated of an hour, until `reached_s`; `whole`: all of it.
-
-    `requests`: when each arrived, and the targets that it missed, None if it was not answered. `moments` as in
-    `WhatIfOutcome`, and `paid` replicas at the same times.
-    """
-
-    reached_s: float
-    whole: bool
-    requests: tuple[tuple[float, tuple[str, ...] | None], ...]
-    moments: tuple[tuple[float, int, float], ...]
-    paid: tuple[int, ...]
-
-    @classmethod
-    def of(cls, result: SimulationResult, reached_s: float, *, whole: bool) -> "ExactRun":
-        ended = [(one.at, one.missed if one.outcome is Outcome.OK else None) for one in result.requests]
-        open_ = [(at, None) for at, _ in result.unfinished]
-        moments = tuple((moment.at, moment.desired, float(moment.queued)) for moment in result.timeline)
-        paid = tuple(moment.ready + moment.starting + moment.draining for moment in result.timeline)
-        return cls(reached_s, whole, (*ended, *open_), moments, paid)
-
-    @property
-    def scored_s(self) -> float:
-        """Until when arrivals may be scored: the last ones before a stop had no time to end."""
-        return self.reached_s if self.whole else self.reached_s - SETTLE_S
-
-    def outcome(self, end_s: float, promise: Sequence[Target], gpus: int) -> WhatIfOutcome:
-        """Of what came after the warm-up and before `end_s`."""
-        scored = [missed for at, missed in self.requests if EXACT_WARM_UP_S <= at < end_s]
-        rows = zip(self.moments, self.paid, strict=True)
-        paid = [count for (at, _, _), count in rows if EXACT_WARM_UP_S <= at < end_s]
-        seconds, replicas = end_s - EXACT_WARM_UP_S, sum(paid) / len(paid)
-        shares = {
-            target.name: _share(sum(missed is not None and target.name not in missed for missed in scored), len(scored))
-            for target in promise
-        }
-        return WhatIfOutcome(seconds, len(scored), shares, replicas, max(paid), replicas * seconds * gpus, self.moments)
 
 
 @dataclass(frozen=True)
@@ -200,47 +137,36 @@ class WhatIf:
             raise InvalidInput(field_, "promises nothing, and what-if judges by the promise; write ttft: {p95: 1s}")
         return targets
 
-    def fluid(self, variant: ServiceVariant) -> WhatIfOutcome:
-        """The whole span in the fluid model."""
-        spec, traffic = self._spec(variant), self._traffic(variant)
-        bins = traffic.demand_bins()
+    def fluid(self, variant: ServiceVariant, stop: Callable[[], bool] = lambda: False) -> FluidSpan:
+        """The whole span in the fluid model, or what of it is played until `stop`."""
+        spec, traffic, starts = self._as_interactive(variant), self._traffic(variant), self._starts(variant)
+        terms, bins = variant.service.classes[self.request_class], traffic.demand_bins()
         plan = FluidPlan(
-            service=self._as_interactive(spec),
+            service=spec,
             speed=self.speed,
             bins=bins,
             replicas=self._first_replicas(variant),
-            lead_s=self._starts(variant).mean_s,
-            lead_spread=self._starts(variant).spread,
+            lead_s=starts.mean_s,
+            lead_spread=starts.spread,
             lengths=traffic.lengths.spread,
             ttft=self._strictest(variant, "ttft"),
             tpot=self._strictest(variant, "tpot"),
-            score=(self.warm_up_s, len(bins) * 1.0),
+            score=(self.warm_up_s, self.span_s),
             start=_EPOCH_S,
-            hold_s=variant.service.classes[self.request_class].hold_timeout_s,
-            queue_limit=variant.service.classes[self.request_class].queue_limit,
+            hold_s=terms.hold_timeout_s,
+            queue_limit=terms.queue_limit,
         )
         policy = self._policy(variant, 0.0)
         policy.period_s = max(min(LONGEST_PERIOD_S, PERIOD_SHARE * plan.lead_s), policy.period_s)
-        result = run(plan, policy)
-        scored = [moment for moment in result.timeline if plan.score[0] <= moment.at < plan.score[1]]
-        seconds, gpus = plan.score[1] - plan.score[0], spec.pools[0].gpus
-        judged = {target.name for target in self.promise(variant) if target.metric in ("ttft", "tpot")}
-        return WhatIfOutcome(
-            seconds,
-            result.offered,
-            {name: share for name, share in result.targets.items() if name in judged},
-            result.gpu_s / max(gpus, 1) / seconds,
-            max(moment.ready + moment.starting + moment.draining for moment in scored),
-            result.gpu_s,
-            tuple((moment.at, moment.desired, moment.queued) for moment in result.timeline),
-        )
+        judged = frozenset(target.name for target in spec.targets if target.metric in ("ttft", "tpot"))
+        return FluidSpan.of(run(plan, policy, stop), plan.score, [target.name for target in spec.targets], judged)
 
-    def worst_s(self, fluid: WhatIfOutcome) -> float:
+    def worst_s(self, fluid: FluidSpan) -> float:
         """Where an exact run is to begin: shortly before most waits, else before the highest demand."""
-        rows = [row for row in fluid.moments if self.warm_up_s <= row[0] < self.span_s]
-        at, _, _ = max(rows, key=lambda row: (round(row[2]), self._rates[int(row[0] / BIN_S)]))
+        rows = [moment for moment in fluid.moments if fluid.start_s <= moment.at < fluid.end_s]
+        worst = max(rows, key=lambda moment: (round(moment.queued), self._rates[int(moment.at / BIN_S)]))
         latest = max(self.span_s - EXACT_S, 0.0)
-        return max(min(at - 2 * EXACT_WARM_UP_S, latest) // BIN_S * BIN_S, 0.0)
+        return max(min(worst.at - 2 * EXACT_WARM_UP_S, latest) // BIN_S * BIN_S, 0.0)
 
     def exact(self, variant: ServiceVariant, start_s: float, replicas: int, stop: Callable[[], bool]) -> ExactRun:
         """An hour from `start_s` on in the exact simulator, or what of it is simulated until `stop`."""
@@ -291,13 +217,10 @@ class WhatIf:
     @cached_property
     def _request_s(self) -> float:
         """Replica-seconds of a mean request, as the history has priced it."""
-        return self._model.request_s(self.lengths.mean.mix(self.speed.step_time))
-
-    @cached_property
-    def _model(self) -> ReplicaModel:
         spec = scaling_spec(self.as_is.service)
         tpot_s = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=inf)
-        return ReplicaModel(self.speed, spec.step_tokens, tpot_s)
+        model = ReplicaModel(self.speed, spec.step_tokens, tpot_s)
+        return model.request_s(self.lengths.mean.mix(self.speed.step_time))
 
     def _traffic(self, variant: ServiceVariant) -> PastTraffic:
         mix = self.lengths.mean.mix(self.speed.step_time)
@@ -306,11 +229,9 @@ class WhatIf:
         rates = [rate / self._request_s for rate in self._rates]
         return PastTraffic(rates, self.lengths, beyond).times(variant.factor)
 
-    def _spec(self, variant: ServiceVariant) -> ScalingSpec:
-        return scaling_spec(_scaled_by_slo(variant.service))
-
-    def _as_interactive(self, spec: ScalingSpec) -> ScalingSpec:
-        """The fluid model's only class is the interactive one."""
+    def _as_interactive(self, variant: ServiceVariant) -> ScalingSpec:
+        """The specification for the fluid model, whose only class is the interactive one."""
+        spec = scaling_spec(_scaled_by_slo(variant.service))
         targets = [replace(target, cls=CLASS) for target in spec.targets if target.cls == self.request_class]
         return replace(spec, targets=tuple(targets))
 
@@ -325,7 +246,7 @@ class WhatIf:
         """As the pool's last starts, or as the policy expects the first one."""
         name = variant.service.pools[0].name
         seen = [sample.seconds for sample in self.past.learned.starts if sample.pool == name]
-        lead_s = fsum(seen) / len(seen) if seen else start_s(self._spec(variant), self.past.learned, name)
+        lead_s = fsum(seen) / len(seen) if seen else start_s(scaling_spec(variant.service), self.past.learned, name)
         spread = StartTimes.of(lead_s).spread if len(seen) < 2 else min(pstdev(seen) / lead_s, 0.5)
         return StartTimes.of(max(lead_s, 1.0), spread)
 
@@ -377,7 +298,3 @@ def _scaled(codes: bytes, factor: float) -> bytes:
     """Codes of so many times the rates; unknown bins and those without work stay as they are."""
     steps = round(log(factor) / _STEP)
     return bytes(min(max(code + steps, 2), 255) if code > 1 else code for code in codes)
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 1.0

@@ -20,7 +20,7 @@ from paceline_cli.what_if.runs import Compared, WhatIfAnswer
 from paceline_cli.what_if.table import document, render
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.registry import RequestClass
-from paceline_simulator.what_if import WhatIfOutcome
+from paceline_simulator.what_if_outcome import WhatIfOutcome
 
 TEAM = yaml.safe_load(MANIFEST.replace("namespace: default", "namespace: team"))
 """The service of the API server, whose own document has no promise."""

@@ -1,11 +1,11 @@
 """The runs of a question, in two processes: both variants in the fluid model, then in the exact simulator.
 
-An exact run stops when its time is over, so both are compared over the time that both have reached. The processes
-ignore SIGINT, which a terminal sends to all; the parent ends them.
+A run stops when its time is over, so both are compared over the time that both have reached. The processes ignore
+SIGINT, which a terminal sends to all; the parent ends them.
 """
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +13,12 @@ from itertools import repeat
 from multiprocessing import active_children, get_context
 
 from paceline_core.clock import SystemClock
-from paceline_simulator.what_if import EXACT_WARM_UP_S, ExactRun, ServiceVariant, WhatIf, WhatIfOutcome
+from paceline_core.errors import InvalidInput
+from paceline_simulator.what_if import ServiceVariant, WhatIf
+from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidSpan, WhatIfOutcome
 
+FLUID_SHARE = 0.7
+"""Of the time limit, for the fluid model at most."""
 LEAST_S = 120.0
 """A shorter exact part says nothing."""
 _RETURN_S = 2.0
@@ -41,23 +45,30 @@ class WhatIfAnswer:
 
 
 def answer(question: WhatIf, limit_s: float) -> WhatIfAnswer:
-    """Run both variants. Only the exact part keeps to the limit; the fluid model plays the whole span."""
+    """Run both variants within the limit. Raises InvalidInput if it is too short for an hour of the fluid model."""
     clock, variants = SystemClock(), (question.as_is, question.would_be)
     began = clock.monotonic()
     with _processes() as pool:
-        as_is, would_be = pool.map(question.fluid, variants)
+        spans = list(pool.map(_fluid, repeat(question), variants, repeat(FLUID_SHARE * limit_s)))
         fluid_s = clock.monotonic() - began
-        fluid = Compared(question.warm_up_s, question.span_s, fluid_s, as_is, would_be)
-        left_s = limit_s - fluid_s - _RETURN_S
-        if left_s <= 0:
-            return WhatIfAnswer(fluid, None)
-        start_s = question.worst_s(would_be)
-        replicas = [_ordered(outcome, start_s) for outcome in (as_is, would_be)]
+        fluid = _compared_spans(question, spans, fluid_s)
+        start_s = question.worst_s(spans[1])
+        replicas = [_ordered(span, start_s) for span in spans]
+        left_s = max(limit_s - fluid_s - _RETURN_S, 0.0)
         runs = list(pool.map(_exact, repeat(question), variants, repeat(start_s), replicas, repeat(left_s)))
-        return WhatIfAnswer(fluid, _compared(question, start_s, runs, clock.monotonic() - began - fluid_s))
+        return WhatIfAnswer(fluid, _compared_runs(question, start_s, runs, clock.monotonic() - began - fluid_s))
 
 
-def _compared(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s: float) -> Compared | None:
+def _compared_spans(question: WhatIf, spans: Sequence[FluidSpan], took_s: float) -> Compared:
+    end_s = min(span.end_s for span in spans)
+    if end_s <= question.warm_up_s:
+        fix = "raise --time-limit, or shorten --since"
+        raise InvalidInput("--time-limit", f"the fluid model played less than an hour in {took_s:.0f} s; {fix}")
+    as_is, would_be = (span.outcome(end_s, question.gpus) for span in spans)
+    return Compared(question.warm_up_s, end_s, took_s, as_is, would_be)
+
+
+def _compared_runs(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s: float) -> Compared | None:
     """Over what both have reached; None if that is too little."""
     end_s = min(run.scored_s for run in runs)
     if end_s - EXACT_WARM_UP_S < LEAST_S:
@@ -69,15 +80,24 @@ def _compared(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s
     return Compared(start_s + EXACT_WARM_UP_S, start_s + end_s, took_s, as_is, would_be)
 
 
-def _ordered(outcome: WhatIfOutcome, at: float) -> int:
+def _ordered(span: FluidSpan, at: float) -> int:
     """The replicas that were ordered in the fluid model then."""
-    return next((desired for seconds, desired, _ in outcome.moments if seconds >= at), outcome.peak)
+    return next(moment.desired for moment in reversed(span.moments) if moment.at <= at)
+
+
+def _fluid(question: WhatIf, variant: ServiceVariant, seconds: float) -> FluidSpan:
+    return question.fluid(variant, _after(seconds))
 
 
 def _exact(question: WhatIf, variant: ServiceVariant, start_s: float, replicas: int, seconds: float) -> ExactRun:
+    return question.exact(variant, start_s, max(replicas, 1), _after(seconds))
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    """Whether so much time has passed since this call."""
     clock = SystemClock()
     until = clock.monotonic() + seconds
-    return question.exact(variant, start_s, max(replicas, 1), lambda: clock.monotonic() >= until)
+    return lambda: clock.monotonic() >= until
 
 
 @contextmanager

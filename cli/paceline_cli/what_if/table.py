@@ -14,7 +14,8 @@ from paceline_core.clock import rfc3339
 from paceline_core.objects.resolved import Target
 from paceline_core.units import brief
 from paceline_simulator.comparison import TIE, describe_target
-from paceline_simulator.what_if import WhatIf, WhatIfOutcome
+from paceline_simulator.what_if import WhatIf
+from paceline_simulator.what_if_outcome import WhatIfOutcome
 
 _COLUMNS = ("as is", "would be", "difference")
 _UNKNOWN = "-"
@@ -93,6 +94,8 @@ def _notes(question: Question, asked: WhatIf, answer: WhatIfAnswer) -> Iterator[
         f"fluid: {_long(fluid.end_s - fluid.start_s)} of sums by second, without single requests; it took "
         f"{fluid.took_s:.0f} s"
     )
+    if fluid.end_s < asked.span_s:
+        yield f"fluid: no time was left for the last {_long(asked.span_s - fluid.end_s)}; raise --time-limit"
     if exact is None:
         yield "exact: no time was left for it; raise --time-limit"
     else:
