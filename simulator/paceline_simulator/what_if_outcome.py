@@ -15,7 +15,7 @@ from paceline_core.registry.enums import Outcome
 from paceline_simulator.results import SimulationResult
 
 EXACT_WARM_UP_S = 60.0
-SETTLE_S = 120.0
+SETTLE_S = 60.0
 """Requests that arrive later than this before an early end may have had no time to be answered: they are not scored."""
 
 

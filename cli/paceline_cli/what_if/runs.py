@@ -19,9 +19,9 @@ from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidS
 
 FLUID_SHARE = 0.7
 """Of the time limit, for the fluid model at most."""
-LEAST_S = 120.0
+LEAST_S = 60.0
 """A shorter exact part says nothing."""
-_RETURN_S = 2.0
+_RETURN_S = 4.0
 """Of the time limit, to send the results back and to write them."""
 
 
