@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
+from paceline_autoscaler.output.scale_writer import StoredState
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.scale_cache import existing_replicas
@@ -87,7 +88,14 @@ class Autoscaler:
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._signals.gateways.run())
             group.create_task(self._signals.attainment.run(self.cluster_view.specs.values))
+            if self._deps.past is not None:
+                group.create_task(self._deps.past.run())
             group.create_task(self._passes())
+
+    def learned(self, key: ObjectKey) -> StoredState | None:
+        """What is known of a service from its past; None if it is not scaled here."""
+        scaler = self._scalers.get(key)
+        return None if scaler is None or scaler.unread else scaler.learned
 
     async def close(self) -> None:
         for scaler in self._scalers.values():
@@ -187,6 +195,9 @@ class Autoscaler:
                     scaler = ServiceScaler(key, self.cluster_view.services[key].metadata.uid, self._deps)
                     self._scalers[key] = scaler
                 await scaler.load_state()
+                scaler.take_past()
+                lengths = self._signals.gateways.lengths
+                scaler.add_lengths(lengths.take(spec.service, whole=not scaler.learned.lengths))
                 observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:
@@ -253,6 +264,8 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.ledger.forget(str(key))
+            if self._deps.past is not None:
+                self._deps.past.forget(str(key))
             for row in METRICS.values():
                 if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
                     self._deps.metrics.forget(row.name, key.namespace, key.name)

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states, worth_storing
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
+from paceline_autoscaler.model.lengths import Lengths, with_requests
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
 from paceline_autoscaler.output.retire_client import RetireClient
 from paceline_autoscaler.output.retirement import Reports, WorkerRetirement
-from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
+from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter, StoredState
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
@@ -35,6 +36,7 @@ from paceline_autoscaler.output.status import (
 )
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
+from paceline_autoscaler.signals.past_demand import PastDemand, PastQuestion
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, PoolDecision, ScalingSpec
 from paceline_core.clock import Clock, rfc3339
@@ -63,6 +65,8 @@ class ScalerDeps:
     clock: Clock
     now: Now
     workers: RetireClient
+    past: PastDemand | None = None
+    """None: the metrics source remembers nothing."""
 
 
 class ServiceScaler:
@@ -74,6 +78,7 @@ class ServiceScaler:
         self.state = State()
         self.knowledge = Knowledge()
         self._recorder = HistoryRecorder()
+        self._lengths: Lengths = ()
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
@@ -116,13 +121,30 @@ class ServiceScaler:
             return
         self._loaded_at = now
         try:
-            stored, knowledge = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
+            found = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
         except PacelineError as error:
             self.unread = str(error)
         else:
-            self.state, self.unread = merge_states(stored, self.state), ""
-            self.knowledge = self._recorder.resume(knowledge)
-            self._stored = stored
+            self.state, self.unread = merge_states(found.state, self.state), ""
+            self.knowledge = self._recorder.resume(found.knowledge)
+            self._lengths = with_requests(found.lengths, self._lengths, 0.0)
+            self._stored = found.state
+
+    @property
+    def learned(self) -> StoredState:
+        """What is to survive this process, as of now."""
+        return StoredState(self.state, Knowledge(self._recorder.histories), self._lengths)
+
+    def add_lengths(self, new: Lengths) -> None:
+        """Requests that were completed since the last pass."""
+        now = self._deps.clock.monotonic()
+        passed_s = 0.0 if self._passed_at is None else now - self._passed_at
+        self._lengths = with_requests(self._lengths, new, passed_s)
+
+    def take_past(self) -> None:
+        """Take in the past work that has been found, for the decision that comes now."""
+        if self._deps.past is not None and (found := self._deps.past.take(str(self.key))):
+            self.knowledge = self._recorder.fill(found, self.knowledge)
 
     async def know_scales(self, service: InferenceService, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
         """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
@@ -173,6 +195,7 @@ class ServiceScaler:
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
+        self._ask_past(observation.goal)
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
@@ -239,12 +262,19 @@ class ServiceScaler:
         now = self._deps.clock.monotonic()
         interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
         if at_once or now - self._stored_at >= interval_s:
-            state = self.state
-            known = Knowledge(self._recorder.histories)
-            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state, known):
-                self._stored, self._stored_at = state, now
+            learned = self.learned
+            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), learned):
+                self._stored, self._stored_at = learned.state, now
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
+
+    def _ask_past(self, spec: ScalingSpec) -> None:
+        """Ask a source that remembers for what the history lacks; without a known speed it cannot be priced."""
+        past, learned = self._deps.past, self.state.learned
+        if past is None or self.unread or not learned.speeds or not past.may_ask(spec.service):
+            return
+        if spans := self._recorder.unknown(self._deps.now()):
+            past.want(PastQuestion(spec, learned, spans))
 
     async def _write_scales(self, changes: Sequence[PoolDecision]) -> PacelineError | None:
         """Write the scales of these pools; returns the last error, if any: the next pass tries again."""

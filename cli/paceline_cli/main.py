@@ -35,12 +35,14 @@ COMMANDS = {
     "usage": "paceline_cli.commands.local.tenants:usage_app",
     "bench": "paceline_cli.bench.command",
     "simulate": "paceline_cli.simulate.command",
+    "what-if": "paceline_cli.commands.local.what_if",
     "version": "paceline_cli.main:version_app",
 }
 CLUSTER_COMMANDS = {
     "status": "paceline_cli.commands.kube.status:status_app",
     "top": "paceline_cli.commands.kube.top:app",
     "why": "paceline_cli.commands.kube.status:why_app",
+    "what-if": "paceline_cli.commands.kube.what_if",
     "pause": "paceline_cli.commands.kube.pause:pause_app",
     "resume": "paceline_cli.commands.kube.pause:resume_app",
     "keys": "paceline_cli.commands.kube.tenants:keys_app",

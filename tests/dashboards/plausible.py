@@ -57,6 +57,8 @@ _BY_METRIC: dict[tuple[str, str], tuple[str, ...]] = {
     ("paceline_degraded_requests_total", "kind"): tuple(DegradeKind),
     ("paceline_scheduler_batch_tokens", "kind"): ("prefill", "decode"),
     ("paceline_tenant_tokens_total", "kind"): ("input", "output"),
+    ("paceline_demand_requests_total", "kind"): ("arrived", "completed"),
+    ("paceline_demand_tokens_total", "kind"): ("prompt", "input", "cached", "output", "attended", "read"),
 }
 _OBJECTS = ("InferenceService", "Deployment")
 

@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
+from paceline_autoscaler.signals.length_meter import LengthMeter
 from paceline_autoscaler.types import (
     DEMAND_WINDOWS_S,
     ClassSignals,
@@ -92,6 +93,7 @@ class GatewayDemand:
         self._resolve = resolver
         self._meter = DemandMeter()
         self.isolations = IsolationEvents()
+        self.lengths = LengthMeter()
         self._faults = FaultLog(_log)
 
     @property
@@ -139,6 +141,7 @@ class GatewayDemand:
 
     def _on_report(self, _: StreamSource, report: DemandReport) -> None:
         self._meter.on(report, self._now())
+        self.lengths.on(report, self._now())
         isolated = self.isolations.on(report, self._clock.utc())
         if isolated or any(cls.held for service in report.services for cls in service.classes):
             self._on_urgent()

@@ -1,9 +1,11 @@
 """Messages between processes. All have `v`; readers ignore unknown fields and refuse an unknown version."""
 
 from paceline_core.wire.message import (
+    LENGTH_BUCKETS,
     PREFIX,
     VERSION,
     ClassDemand,
+    ClassLengths,
     DemandReport,
     Isolated,
     KVLoad,
@@ -16,6 +18,7 @@ from paceline_core.wire.message import (
     WorkerState,
     decode,
     encode,
+    length_bucket,
 )
 from paceline_core.wire.resume import (
     MOVED,
@@ -33,6 +36,7 @@ from paceline_core.wire.resume import (
 from paceline_core.wire.retire import RETIRE_LIMIT_S, RETIRE_PATH, Retire, Retired
 
 __all__ = [
+    "LENGTH_BUCKETS",
     "MOVED",
     "MOVED_HEADER",
     "PREFIX",
@@ -44,6 +48,7 @@ __all__ = [
     "VERSION",
     "VOCABULARY",
     "ClassDemand",
+    "ClassLengths",
     "DemandReport",
     "Evacuate",
     "Evacuated",
@@ -63,4 +68,5 @@ __all__ = [
     "WorkerState",
     "decode",
     "encode",
+    "length_bucket",
 ]

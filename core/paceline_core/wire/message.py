@@ -18,6 +18,7 @@ common prefix of two prompts is known to an eighth.
 import re
 from bisect import bisect_right
 from enum import StrEnum
+from math import log2
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -206,6 +207,29 @@ class ClassDemand(WireModel):
     bad: int = 0
 
 
+LENGTH_BUCKETS = 40
+
+
+def length_bucket(tokens: int) -> int:
+    """The bucket of a length of one token or more: bucket n is from 2^(n/2) to below 2^((n+1)/2)."""
+    return min(int(2 * log2(tokens)), LENGTH_BUCKETS - 1)
+
+
+class ClassLengths(WireModel):
+    """How long the completed requests of one class were, cumulative, where workers count tokens.
+
+    `prompts`, `outputs`: requests by `length_bucket`. `cached_tokens`: prompt tokens that needed no computation.
+    """
+
+    name: RequestClass
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prompts: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+
 class Isolated(WireModel):
     """A request that two workers died of, refused `at` (RFC 3339 UTC); `worker`: the one that died last."""
 
@@ -218,13 +242,15 @@ class Isolated(WireModel):
 class ServiceDemand(WireModel):
     """All classes of one service (`namespace/name`). `workers` is the number of load streams of this gateway.
 
-    `isolated`: the last few requests that this gateway isolated, in every line.
+    `isolated`: the last few requests that this gateway isolated, in every line. `lengths`: of classes that have
+    some, in a line now and then.
     """
 
     service: str
     classes: tuple[ClassDemand, ...] = ()
     workers: int = 0
     isolated: tuple[Isolated, ...] = ()
+    lengths: tuple[ClassLengths, ...] = ()
 
 
 class DemandReport(Message):

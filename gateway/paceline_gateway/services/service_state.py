@@ -1,14 +1,15 @@
 """The state of one service: its dispatcher, its estimates, its counts, and the pressure on it."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.objects.route import Pressure
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.registry.enums import FallbackReason
-from paceline_core.wire import Isolated
+from paceline_core.wire import LENGTH_BUCKETS, Isolated, length_bucket
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.dispatcher import URGENT, Dispatcher, QueueLimits
@@ -80,6 +81,29 @@ class RequestCounters:
             self.kv_reads += usage.output * (2 * prompt + usage.output) // 2
 
 
+@dataclass(slots=True)
+class LengthCounts:
+    """How long one class's completed requests were, cumulative; see `ClassLengths`."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prompts: list[int] = field(default_factory=lambda: [0] * LENGTH_BUCKETS)
+    outputs: list[int] = field(default_factory=lambda: [0] * LENGTH_BUCKETS)
+
+    def add(self, usage: TokenUsage) -> None:
+        """A request was answered in full."""
+        if not usage.prompt or not usage.output:
+            return
+        self.requests += 1
+        self.prompt_tokens += usage.prompt
+        self.cached_tokens += usage.cached
+        self.output_tokens += usage.output
+        self.prompts[length_bucket(usage.prompt)] += 1
+        self.outputs[length_bucket(usage.output)] += 1
+
+
 class Placement(NamedTuple):
     """A request at one service: its place in the queue, its terms there and their retry budget."""
 
@@ -109,6 +133,7 @@ class ServiceState:
         self.dispatcher = Dispatcher(pool, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
         self.estimates = UsageEstimates(pool)
         self.tallies = {name: RequestCounters() for name in RequestClass}
+        self.lengths = {name: LengthCounts() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last isolated requests."""
@@ -272,6 +297,7 @@ class ServiceState:
         self.tallies[name].ended(good, usage)
         self.tally(name, record.tenant).ended(good, usage)
         if usage is not None:
+            self.lengths[name].add(usage)
             self.estimates.prompts.learn(prompt, usage.prompt, record.tenant)
             if output := usage.output:  # an answer without any, like an embedding, says nothing about answers' length
                 self.estimates.outputs[name].learn(record.tenant, output, choices)
@@ -289,3 +315,4 @@ class ServiceState:
         self.series.reserved_slots.set(self.pool.reserved)
         for name, queue in self.dispatcher.queues.items():
             self.series.classes[name].show(queue, self.dispatcher.turns.promoted.pop(name, 0), now)
+            self.series.classes[name].show_demand(partial(getattr, self.tallies[name]))

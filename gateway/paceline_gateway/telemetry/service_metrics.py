@@ -1,5 +1,6 @@
 """One service's metric children, made at zero when the service appears, so that `increase()` sees the first event."""
 
+from collections.abc import Callable
 from itertools import product
 
 from prometheus_client import Gauge
@@ -7,7 +8,7 @@ from prometheus_client import Gauge
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.enums import AbortReason, DegradeKind, FallbackReason, ResumeReason, ShedReason
-from paceline_core.registry.metrics import SERVICE
+from paceline_core.registry.metrics import DEMAND_SERIES, SERVICE
 from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.request.slo import AVAILABILITY, Verdicts, whole_answer_targets
@@ -51,6 +52,7 @@ class ClassMetrics:
         self._tenants = metrics.gauge("paceline_queue_tenants", *place)
         self._spread = metrics.gauge("paceline_queue_fairness_gap_tokens", *place)
         self._promoted: Counter = metrics.counter("paceline_queue_starvation_promotions_total", *place)
+        self._demand = {count: metrics.counter(series, *place, kind) for count, (series, kind) in DEMAND_SERIES.items()}
         self._verdicts: dict[tuple[str, Verdict, bool], Counter] = {}
         self._export_targets(metrics, place, service, name)
 
@@ -75,6 +77,11 @@ class ClassMetrics:
         self._tenants.set(len(queue.shares))
         self._spread.set(queue.accounts.spread)
         self._promoted.inc(promoted)
+
+    def show_demand(self, total: Callable[[str], int]) -> None:
+        """Bring the counters of demand up to date; `total` gives a count's value since the service appeared."""
+        for count, counter in self._demand.items():
+            counter.inc(total(count) - counter.value)
 
     def _export_targets(
         self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
