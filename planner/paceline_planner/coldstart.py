@@ -12,7 +12,7 @@ from typing import Any
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.field_errors import FieldError
 from paceline_core.objects.resolved import ResolvedEmulation, ResolvedService
-from paceline_planner import hardware, memory, shapes
+from paceline_planner import accelerators, memory, shapes
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import Caps
@@ -51,7 +51,7 @@ def refusals(service: ResolvedService) -> Iterator[FieldError]:
     if (emulation := service.engine.emulation) is None:
         return
     asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-        "accelerator": (emulation.accelerator, hardware.CATALOGUE),
+        "accelerator": (emulation.accelerator, accelerators.CATALOGUE),
         "model": (emulation.model, shapes.CATALOGUE),
     }
     unknown = {field: catalogue for field, (name, catalogue) in asked.items() if name not in catalogue}
@@ -70,7 +70,7 @@ def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memo
     engine = service.engine
     return memory.fits(
         shapes.shape(emulation.model),
-        hardware.accelerator(emulation.accelerator),
+        accelerators.accelerator(emulation.accelerator),
         context=engine.max_model_len or 1,
         caps=Caps(engine.step_tokens, engine.max_seqs),
     )

@@ -14,7 +14,9 @@ from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.launch.build import FIELDS, Binding, worker_config
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_planner import coldstart, shapes
-from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, pool_price, replica_devices
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.hardware import Accelerator, Dtype
+from paceline_planner.service_devices import pool_price, replica_devices
 from paceline_planner.shapes import ModelShape
 from paceline_planner.step_clock import RooflineClock, StepClock
 from paceline_simulator.cluster import PoolPlan, StartTimes

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.hardware import CATALOGUE as ACCELERATORS
-from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator
+from paceline_planner.accelerators import CATALOGUE as ACCELERATORS
+from paceline_planner.accelerators import CPU, H100, H200, L4
+from paceline_planner.hardware import Accelerator
 from paceline_planner.memory import fits, kv_tokens, reserve_bytes
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_32B, ModelShape
 from paceline_planner.steptime import Caps

@@ -4,7 +4,8 @@ from itertools import product
 
 import pytest
 
-from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator
+from paceline_planner.accelerators import CPU, H100, H200, L4
+from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 from paceline_planner.steptime import DEFAULT_CAPS, Caps, StepWork, prior, step_seconds
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator, Dtype
+from paceline_planner.accelerators import CPU, H100, H200, L4
+from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 from paceline_planner.steptime import StepWork, step_parts, step_seconds
 
