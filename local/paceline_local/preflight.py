@@ -16,8 +16,8 @@ from paceline_core.objects import AcceleratorProfile, FieldError, ResolvedServic
 from paceline_planner import coldstart
 from paceline_planner.accelerators import CATALOGUE
 from paceline_planner.hardware import Accelerator, Dtype, from_profile
+from paceline_planner.model_config import from_config
 from paceline_planner.service_devices import budget_doubts, unknown_accelerators
-from paceline_planner.shapes import from_config
 from paceline_workers.model_source import locate, read_object
 
 FILE = "file://"

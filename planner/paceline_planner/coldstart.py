@@ -32,7 +32,7 @@ class Stage:
 
 
 def stages(
-    shape: ModelShape, accelerator: Accelerator, total_override: float | None = None, *, tensor: int = 1
+    shape: ModelShape, accelerator: Accelerator, total_override: float | None = None, *, devices: int = 1
 ) -> tuple[Stage, ...]:
     """The stages in order. With `total_override` they keep their proportions and add up to that many seconds.
 
@@ -40,7 +40,7 @@ def stages(
     """
     if total_override is not None and total_override < 0:
         raise InvalidInput("coldStart", f"{total_override} seconds is negative; use 0s or more")
-    load = shape.weight_bytes / (accelerator.efficiency.load * tensor)
+    load = shape.weight_bytes / (accelerator.efficiency.load * devices)
     planned = {"schedule": SCHEDULE, "pull": PULL, "load": load, "warm": WARM}
     scale = 1.0 if total_override is None else total_override / sum(planned.values())
     return tuple(Stage(name, seconds * scale) for name, seconds in planned.items())

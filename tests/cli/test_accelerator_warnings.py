@@ -45,8 +45,8 @@ def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
 def test_an_unknown_accelerator_is_told_with_the_known_ones(tmp_path: Path) -> None:
     (note,) = noted(tmp_path, service("h1000"))
     assert note == (
-        "spec.pools[0].accelerator: 'h1000' is none of a100, b200, h100, h200, l4, l40s, rtx-4090, rtx-5090, rtx-6000-ada, "
-        "rtx-pro-6000, mi300x, tpu-v5e, cpu, which are known here; did you mean h100?; "
+        "spec.pools[0].accelerator: 'h1000' is none of a100, b200, h100, h200, l4, l40s, rtx-4090, rtx-5090, "
+        "rtx-6000-ada, rtx-pro-6000, mi300x, tpu-v5e, cpu, which are known here; did you mean h100?; "
         "write one of them, or add an AcceleratorProfile h1000"
     )
 

@@ -67,7 +67,7 @@ def test_a_pools_price_is_that_of_its_devices_or_of_those_it_emulates() -> None:
 def test_a_cold_start_loads_the_weights_at_the_speed_of_the_disk() -> None:
     load = stages(LLAMA_3_1_8B, H100)[2]
     assert load == Stage("load", 8_030_261_248 * 2 / 2e9)
-    assert stages(LLAMA_3_3_70B, H100, tensor=4)[2].seconds == pytest.approx(141.1 / 2 / 4, rel=1e-3)
+    assert stages(LLAMA_3_3_70B, H100, devices=4)[2].seconds == pytest.approx(141.1 / 2 / 4, rel=1e-3)
 
 
 def test_an_override_sets_the_sum_and_keeps_order_and_proportions() -> None:
