@@ -15,7 +15,6 @@ from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, pric
 from paceline_autoscaler.model.history import drain_s
 from paceline_autoscaler.model.missing_signals import missing_signals, unreported_pools
 from paceline_autoscaler.model.outlook import Outlook, service_outlook
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import (
@@ -29,6 +28,7 @@ from paceline_autoscaler.types import (
     ScalingSpec,
 )
 from paceline_core.registry.enums import RequestClass
+from paceline_planner.replica import LengthFactors, ReplicaModel
 
 CLEAR_MARGIN_S = 15.0
 USABLE = 0.97

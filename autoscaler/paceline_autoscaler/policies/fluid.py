@@ -11,13 +11,13 @@ each part of a second's arrivals.
 from collections import deque
 from math import floor, inf
 
-from paceline_autoscaler.model.replica import NO_REQUEST, ReplicaModel
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals
 from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
 from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
+from paceline_planner.replica import NO_REQUEST, ReplicaModel
 
 FIRST_S = 1.0
 """When a policy first looks."""

@@ -20,12 +20,40 @@ decode at the moment leave time for; that is `prefill_share`.
 
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
-from paceline_autoscaler.state import PoolSpeed
-from paceline_autoscaler.types import CompletedRequests, Role
+from paceline_core.objects.service import Role
 from paceline_core.wire import StepTime
 
 _SHORTEST_STEP_S = 1e-6
+
+
+class ReplicaSpeed(Protocol):
+    """What a replica reports, or is planned with. `slots`: sequences that it runs at most."""
+
+    @property
+    def step_time(self) -> StepTime: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def kv_tokens(self) -> int: ...
+
+
+class CompletedLengths(Protocol):
+    """Sums over requests that were answered."""
+
+    @property
+    def requests(self) -> float: ...
+    @property
+    def prompt_tokens(self) -> float: ...
+    @property
+    def cached_tokens(self) -> float: ...
+    @property
+    def output_tokens(self) -> float: ...
+    @property
+    def attended_pairs(self) -> float: ...
+    @property
+    def kv_reads(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +93,7 @@ class LengthFactors:
     kv_reads: float = 1.0
 
     @classmethod
-    def of(cls, completed: CompletedRequests) -> "LengthFactors":
+    def of(cls, completed: CompletedLengths) -> "LengthFactors":
         """Those of requests that were answered."""
         count = completed.requests
         prompt, output = completed.prompt_tokens / count, completed.output_tokens / count
@@ -110,7 +138,7 @@ def _kv_reads(prompt: float, output: float) -> float:
 class ReplicaModel:
     """One replica. `step_tokens` and `tpot_s` bound its steps."""
 
-    speed: PoolSpeed
+    speed: ReplicaSpeed
     step_tokens: int
     tpot_s: float
 
