@@ -143,3 +143,23 @@ def prior(
         kv=shape.kv_bytes_per_token / (accelerator.read_rate * split.tensor),
         context=_pair_seconds(shape, accelerator) / split.tensor,
     )
+
+
+def prior_within(
+    shape: ModelShape,
+    accelerator: Accelerator,
+    tpot_s: float,
+    *,
+    caps: Caps = DEFAULT_CAPS,
+    split: Split = ONE_DEVICE,
+) -> StepTime:
+    """The prior of an engine whose steps take `tpot_s` at most: its chord ends where they do.
+
+    A worker fits its model to such steps alone, so it predicts those better than the prior of full steps does.
+    """
+    low, high = 1, caps.step_tokens
+    while low < high:
+        middle = (low + high + 1) // 2
+        within = step_seconds(shape, accelerator, StepWork(prefill_tokens=middle), split) <= tpot_s
+        low, high = (middle, high) if within else (low, middle - 1)
+    return prior(shape, accelerator, caps=Caps(low, caps.sequences), split=split)

@@ -1,0 +1,211 @@
+"""Plans a service: which accelerator and split carry a load within its promise at the least cost. Pure.
+
+One way through four questions, each asked of every accelerator that is left, and each answer is recorded:
+
+    does the model fit        by bytes, for every split over the devices of a node
+    is an idle replica fast   its TTFT and TPOT; what it misses, no number of replicas mends
+    how many carry the rate   the fewest replicas whose late share is within the promise, for every split
+    which costs least         dollars an hour; where a price is unknown, the fewest devices come after all priced ones
+
+If no accelerator is left, the plan names the nearest promise that one keeps.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf, log10
+from typing import Literal
+
+from paceline_core.errors import InvalidInput
+from paceline_core.units import brief, counted
+from paceline_planner.candidates import Candidate, Load, PlannedReplica, fewest_replicas
+from paceline_planner.goodput import Promise
+from paceline_planner.hardware import Accelerator
+from paceline_planner.shapes import ModelShape
+from paceline_planner.splits import MOST_DEVICES, splits
+from paceline_planner.steptime import Caps
+
+Question = Literal["fits", "fast when idle", "carries the rate", "costs least"]
+MOST_ALTERNATIVES = 5
+_SLACKS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
+"""How much looser than an idle replica's latency a promise must be to be kept under load: the first that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer on the way, about an accelerator."""
+
+    question: Question
+    accelerator: str
+    passed: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`chosen` is None if nothing keeps the promise; then `nearest` keeps another one, if anything fits."""
+
+    shape: ModelShape
+    load: Load
+    chosen: Candidate | None
+    alternatives: tuple[Candidate, ...]
+    nearest: Candidate | None
+    answers: tuple[Answer, ...]
+
+
+def plan(
+    shape: ModelShape,
+    accelerators: Sequence[Accelerator],
+    load: Load,
+    caps: Caps,
+    most_devices: int = MOST_DEVICES,
+) -> Plan:
+    """The cheapest way to carry the load on one of these accelerators, over up to so many devices a replica."""
+    walk = _Walk(load)
+    for accelerator in accelerators:
+        found = [PlannedReplica(shape, accelerator, split, caps) for split in splits(shape, accelerator, most_devices)]
+        walk.ask(accelerator, found)
+    ranked = sorted(walk.candidates, key=_cost)
+    chosen = ranked[0] if ranked else None
+    if chosen is not None:
+        walk.answers.append(_cheapest(chosen, ranked))
+    nearest = None if chosen else _nearest(walk.fitting, load)
+    return Plan(shape, load, chosen, tuple(_alternatives(ranked)), nearest, tuple(walk.answers))
+
+
+class _Walk:
+    """The answers so far, the replicas that fit, and the candidates that carry the load."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.answers: list[Answer] = []
+        self.fitting: list[PlannedReplica] = []
+        self.candidates: list[Candidate] = []
+
+    def ask(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> None:
+        """Ask the questions of an accelerator in turn, until one has no replica left."""
+        left = replicas
+        for question in (self._fits, self._fast, self._carries):
+            left, answer = question(accelerator, left)
+            self.answers.append(answer)
+            if not left:
+                return
+
+    def _fits(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+        context = self.load.context
+        try:
+            found = [replica for replica in replicas if replica.fit(context).fits and replica.pool(self.load)]
+        except InvalidInput as error:
+            return [], Answer("fits", accelerator.name, False, error.message)
+        self.fitting += found
+        if not found:
+            return [], Answer("fits", accelerator.name, False, replicas[-1].fit(context).reason)
+        fit = found[0].fit(context)
+        room = f"{fit.weight_bytes / 1e9:.1f} GB of weights leave room for {fit.kv_tokens:,} KV tokens"
+        return found, Answer("fits", accelerator.name, True, f"on {_devices(found[0])}: {room}")
+
+    def _fast(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+        found = [replica for replica in replicas if _excess(replica, self.load) <= 1]
+        best = found[0] if found else min(replicas, key=lambda replica: _excess(replica, self.load))
+        text = f"on {_devices(best)}: {_idle(best, self.load)}"
+        return found, Answer("fast when idle", accelerator.name, bool(found), text)
+
+    def _carries(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+        found = [one for replica in replicas if (one := fewest_replicas(replica, self.load))]
+        self.candidates += found
+        if not found:
+            late = min(replica.pool(self.load).late_share(0.0) for replica in replicas)
+            text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
+            return [], Answer("carries the rate", accelerator.name, False, text)
+        best = min(found, key=_cost)
+        text = f"{counted(best.replicas, 'replica')} on {_devices(best.replica)} each, limited by {best.limit}"
+        return [best.replica], Answer("carries the rate", accelerator.name, True, text)
+
+
+def _devices(replica: PlannedReplica) -> str:
+    """`4 h100 (tensor 4)`."""
+    split = f" ({replica.split})" if replica.split.devices > 1 else ""
+    return f"{replica.split.devices} {replica.accelerator.name}{split}"
+
+
+def _idle(replica: PlannedReplica, load: Load) -> str:
+    ttft_s, tpot_s = idle_latency(replica, load)
+    promise, prompt = load.promise, load.lengths.prompt_quantile(load.promise.ttft_quantile)
+    parts = [
+        f"{name} {brief(seconds)} of {brief(limit)}"
+        for name, seconds, limit in (
+            (f"TTFT of {prompt:,.0f} prompt tokens", ttft_s, promise.ttft_limit(prompt)),
+            ("TPOT", tpot_s, promise.tpot_s),
+        )
+        if limit < inf
+    ]
+    return ", ".join(parts) or "nothing is promised"
+
+
+def idle_latency(replica: PlannedReplica, load: Load) -> tuple[float, float]:
+    """TTFT of the promised quantile's prompt and TPOT, in seconds, of a replica that does nothing else."""
+    pool = replica.pool(load)
+    return pool.idle_ttft_s(load.lengths.prompt_quantile(load.promise.ttft_quantile)), pool.idle_tpot_s()
+
+
+def _excess(replica: PlannedReplica, load: Load) -> float:
+    """The larger of an idle replica's TTFT and TPOT over their limits."""
+    ttft_s, tpot_s = idle_latency(replica, load)
+    prompt = load.lengths.prompt_quantile(load.promise.ttft_quantile)
+    return max(ttft_s / load.promise.ttft_limit(prompt), tpot_s / load.promise.tpot_s)
+
+
+def _cost(candidate: Candidate) -> tuple[float, int, float]:
+    dollars = candidate.dollars_per_hour
+    return (inf if dollars is None else float(dollars), candidate.devices, candidate.replica.split.pipeline)
+
+
+def _alternatives(ranked: Sequence[Candidate]) -> Iterator[Candidate]:
+    """The best of each other accelerator, and the next split of the chosen one; cheapest first."""
+    if not ranked:
+        return
+    seen = {ranked[0].replica.accelerator.name: 0}
+    left = MOST_ALTERNATIVES
+    for candidate in ranked[1:]:
+        name = candidate.replica.accelerator.name
+        seen[name] = seen.get(name, -1) + 1
+        if seen[name] <= (name == ranked[0].replica.accelerator.name) and left:
+            left -= 1
+            yield candidate
+
+
+def _cheapest(chosen: Candidate, ranked: Sequence[Candidate]) -> Answer:
+    price = chosen.dollars_per_hour
+    cost = f"${price:.2f} an hour" if price is not None else f"{counted(chosen.devices, 'device')} of unknown price"
+    text = (
+        f"{counted(chosen.replicas, 'replica')} on {_devices(chosen.replica)}: {cost}, of {counted(len(ranked), 'way')}"
+    )
+    return Answer("costs least", chosen.replica.accelerator.name, True, text)
+
+
+def _nearest(replicas: Sequence[PlannedReplica], load: Load) -> Candidate | None:
+    """The fewest replicas of the fastest kind, under the strictest promise that they keep."""
+    for replica in sorted(replicas, key=lambda one: _excess(one, load))[:1]:
+        for slack in _SLACKS:
+            promise = _loosened(replica, load, slack)
+            if (found := fewest_replicas(replica, replace(load, promise=promise))) is not None:
+                return found
+    return None
+
+
+def _loosened(replica: PlannedReplica, load: Load, slack: float) -> Promise:
+    ttft_s, tpot_s = idle_latency(replica, load)
+    promise = load.promise
+    extra = promise.per_prompt_token * load.lengths.prompt_quantile(promise.ttft_quantile)
+    return replace(
+        promise,
+        ttft_s=max(promise.ttft_s, _rounded_up(ttft_s * slack - extra)),
+        tpot_s=max(promise.tpot_s, _rounded_up(tpot_s * slack)),
+    )
+
+
+def _rounded_up(seconds: float) -> float:
+    """To two figures."""
+    if seconds <= 0:
+        return 0.0
+    unit = 10.0 ** (floor(log10(seconds)) - 1)
+    return ceil(seconds / unit) * unit
