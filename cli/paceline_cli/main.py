@@ -34,6 +34,7 @@ COMMANDS = {
     "keys": "paceline_cli.commands.local.tenants:keys_app",
     "usage": "paceline_cli.commands.local.tenants:usage_app",
     "bench": "paceline_cli.bench.command",
+    "plan": "paceline_cli.plan.command",
     "simulate": "paceline_cli.simulate.command",
     "version": "paceline_cli.main:version_app",
 }

@@ -15,7 +15,6 @@ from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import Split
 from paceline_planner.steptime import Caps, prior_within
 
-MOST_REPLICAS: Final = 4096
 _TTFT_BINDS: Final = 0.9
 """Below this usable share first tokens are what binds, not the rate that replicas sustain."""
 
@@ -57,13 +56,13 @@ class PlannedReplica:
         """Raises InvalidInput if the model cannot be split so."""
         return memory.fits(self.shape, self.accelerator, context=context, caps=self.caps, split=self.split)
 
-    def pool(self, load: Load, replicas: int = 1) -> PoolModel:
-        """So many of them under a load. Raises InvalidInput if the device cannot compute in the model's types."""
+    def pool(self, load: Load) -> PoolModel:
+        """A pool of it under a load. Raises InvalidInput if the device cannot compute in the model's types."""
         lanes, tpot_s = self.split.pipeline, load.promise.tpot_s
         step = prior_within(self.shape, self.accelerator, tpot_s, caps=self.caps, split=self.split)
         tokens = memory.kv_tokens(self.shape, self.accelerator, caps=self.caps, split=self.split)
         speed = PlannedSpeed(step, max(self.caps.sequences // lanes, 1), tokens // lanes)
-        return PoolModel(speed, self.caps.step_tokens, load.lengths, load.promise, replicas, lanes)
+        return PoolModel(speed, self.caps.step_tokens, load.lengths, load.promise, 1, lanes)
 
 
 @dataclass(frozen=True)
@@ -123,21 +122,3 @@ class Candidate:
         """At the asked rate, by the power limits of all devices."""
         watts = self.replica.accelerator.watts
         return None if watts is None else self.load.tokens_per_s / (watts * self.devices)
-
-
-def fewest_replicas(replica: PlannedReplica, load: Load) -> Candidate | None:
-    """The fewest replicas that carry the load; None if MOST_REPLICAS do not."""
-    low, high = 0, 1
-    while not _carries(replica, load, high):
-        if high >= MOST_REPLICAS:
-            return None
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _carries(replica, load, middle) else (middle, high)
-    return Candidate(replica, replica.pool(load, high), load)
-
-
-def _carries(replica: PlannedReplica, load: Load, replicas: int) -> bool:
-    pool = replica.pool(load, replicas)
-    return load.rate <= pool.sustainable and pool.late_share(load.rate) <= load.promise.late

@@ -12,22 +12,20 @@ If no accelerator is left, the plan names the nearest promise that one keeps.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, inf, log10
+from math import inf
 from typing import Literal
 
 from paceline_core.errors import InvalidInput
 from paceline_core.units import brief, counted
-from paceline_planner.candidates import Candidate, Load, PlannedReplica, fewest_replicas
-from paceline_planner.goodput import Promise
+from paceline_planner.candidates import Candidate, Load, PlannedReplica
 from paceline_planner.hardware import Accelerator
+from paceline_planner.promises import fewest_replicas, idle_latency, nearest_promise, quantile_prompt
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import MOST_DEVICES, splits
 from paceline_planner.steptime import Caps
 
 Question = Literal["fits", "fast when idle", "carries the rate", "costs least"]
 MOST_ALTERNATIVES = 5
-_SLACKS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
-"""How much looser than an idle replica's latency a promise must be to be kept under load: the first that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,8 @@ class _Walk:
         return found, Answer("fast when idle", accelerator.name, bool(found), text)
 
     def _carries(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
-        found = [one for replica in replicas if (one := fewest_replicas(replica, self.load))]
+        pools = [(replica, fewest_replicas(replica.pool(self.load), self.load.rate)) for replica in replicas]
+        found = [Candidate(replica, pool, self.load) for replica, pool in pools if pool is not None]
         self.candidates += found
         if not found:
             late = min(replica.pool(self.load).late_share(0.0) for replica in replicas)
@@ -128,30 +127,16 @@ def _devices(replica: PlannedReplica) -> str:
 
 
 def _idle(replica: PlannedReplica, load: Load) -> str:
-    ttft_s, tpot_s = idle_latency(replica, load)
-    promise, prompt = load.promise, load.lengths.prompt_quantile(load.promise.ttft_quantile)
-    parts = [
-        f"{name} {brief(seconds)} of {brief(limit)}"
-        for name, seconds, limit in (
-            (f"TTFT of {prompt:,.0f} prompt tokens", ttft_s, promise.ttft_limit(prompt)),
-            ("TPOT", tpot_s, promise.tpot_s),
-        )
-        if limit < inf
-    ]
-    return ", ".join(parts) or "nothing is promised"
-
-
-def idle_latency(replica: PlannedReplica, load: Load) -> tuple[float, float]:
-    """TTFT of the promised quantile's prompt and TPOT, in seconds, of a replica that does nothing else."""
-    pool = replica.pool(load)
-    return pool.idle_ttft_s(load.lengths.prompt_quantile(load.promise.ttft_quantile)), pool.idle_tpot_s()
-
-
-def _excess(replica: PlannedReplica, load: Load) -> float:
-    """The larger of an idle replica's TTFT and TPOT over their limits."""
-    ttft_s, tpot_s = idle_latency(replica, load)
-    prompt = load.lengths.prompt_quantile(load.promise.ttft_quantile)
-    return max(ttft_s / load.promise.ttft_limit(prompt), tpot_s / load.promise.tpot_s)
+    model = replica.pool(load)
+    ttft_s, tpot_s, _ = idle_latency(model)
+    promise, prompt = load.promise, quantile_prompt(model)
+    parts = []
+    if promise.ttft_s < inf:
+        quantile = f"p{promise.ttft_quantile * 100:g}, {prompt:,.0f} tokens"
+        parts.append(f"TTFT {brief(ttft_s)} of {brief(promise.ttft_limit(prompt))} (prompt of {quantile})")
+    if promise.tpot_s < inf:
+        parts.append(f"TPOT {brief(tpot_s)} of {brief(promise.tpot_s)}")
+    return ", ".join(parts)
 
 
 def _cost(candidate: Candidate) -> tuple[float, int, float]:
@@ -176,36 +161,19 @@ def _alternatives(ranked: Sequence[Candidate]) -> Iterator[Candidate]:
 def _cheapest(chosen: Candidate, ranked: Sequence[Candidate]) -> Answer:
     price = chosen.dollars_per_hour
     cost = f"${price:.2f} an hour" if price is not None else f"{counted(chosen.devices, 'device')} of unknown price"
-    text = (
-        f"{counted(chosen.replicas, 'replica')} on {_devices(chosen.replica)}: {cost}, of {counted(len(ranked), 'way')}"
-    )
+    what = f"{counted(chosen.replicas, 'replica')} on {_devices(chosen.replica)}"
+    text = f"{what}: {cost}, the cheapest of {len(ranked)} that carry the rate"
     return Answer("costs least", chosen.replica.accelerator.name, True, text)
 
 
 def _nearest(replicas: Sequence[PlannedReplica], load: Load) -> Candidate | None:
-    """The fewest replicas of the fastest kind, under the strictest promise that they keep."""
-    for replica in sorted(replicas, key=lambda one: _excess(one, load))[:1]:
-        for slack in _SLACKS:
-            promise = _loosened(replica, load, slack)
-            if (found := fewest_replicas(replica, replace(load, promise=promise))) is not None:
-                return found
-    return None
+    """Of the replica that misses the promise by the least."""
+    if not replicas:
+        return None
+    best = min(replicas, key=lambda replica: _excess(replica, load))
+    pool = nearest_promise(lambda promise: best.pool(replace(load, promise=promise)), load.promise, load.rate)
+    return None if pool is None else Candidate(best, pool, replace(load, promise=pool.promise))
 
 
-def _loosened(replica: PlannedReplica, load: Load, slack: float) -> Promise:
-    ttft_s, tpot_s = idle_latency(replica, load)
-    promise = load.promise
-    extra = promise.per_prompt_token * load.lengths.prompt_quantile(promise.ttft_quantile)
-    return replace(
-        promise,
-        ttft_s=max(promise.ttft_s, _rounded_up(ttft_s * slack - extra)),
-        tpot_s=max(promise.tpot_s, _rounded_up(tpot_s * slack)),
-    )
-
-
-def _rounded_up(seconds: float) -> float:
-    """To two figures."""
-    if seconds <= 0:
-        return 0.0
-    unit = 10.0 ** (floor(log10(seconds)) - 1)
-    return ceil(seconds / unit) * unit
+def _excess(replica: PlannedReplica, load: Load) -> float:
+    return idle_latency(replica.pool(load))[2]
