@@ -35,6 +35,7 @@ COMMANDS = {
     "usage": "paceline_cli.commands.local.tenants:usage_app",
     "bench": "paceline_cli.bench.command",
     "plan": "paceline_cli.plan.command",
+    "quote": "paceline_cli.plan.quote",
     "simulate": "paceline_cli.simulate.command",
     "version": "paceline_cli.main:version_app",
 }
@@ -42,6 +43,7 @@ CLUSTER_COMMANDS = {
     "status": "paceline_cli.commands.kube.status:status_app",
     "top": "paceline_cli.commands.kube.top:app",
     "why": "paceline_cli.commands.kube.status:why_app",
+    "quote": "paceline_cli.commands.kube.quote:app",
     "pause": "paceline_cli.commands.kube.pause:pause_app",
     "resume": "paceline_cli.commands.kube.pause:resume_app",
     "keys": "paceline_cli.commands.kube.tenants:keys_app",

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from math import ceil
-from typing import Final
 
 from paceline_planner import memory
 from paceline_planner.goodput import PlannedSpeed, PoolModel, Promise
@@ -14,9 +13,6 @@ from paceline_planner.memory import Fit
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import Split
 from paceline_planner.steptime import Caps, prior_within
-
-_TTFT_BINDS: Final = 0.9
-"""Below this usable share first tokens are what binds, not the rate that replicas sustain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +91,6 @@ class Candidate:
     def goodput(self) -> float:
         """Requests a second that all replicas answer in time."""
         return self.pool.goodput()
-
-    @property
-    def usable(self) -> float:
-        """The share of what they sustain that they answer in time."""
-        return self.goodput / self.pool.sustainable
-
-    @property
-    def limit(self) -> str:
-        """What goodput ends at."""
-        return "TTFT" if self.usable < _TTFT_BINDS else self.pool.engine.bound(self.pool.mix)
 
     @property
     def dollars_per_hour(self) -> Decimal | None:

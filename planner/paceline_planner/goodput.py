@@ -26,11 +26,15 @@ from functools import cached_property
 from math import ceil, exp, inf, sqrt
 from operator import mul
 from statistics import NormalDist
+from typing import Literal
 
 from paceline_core.wire import StepTime
 from paceline_planner.lengths import SHARES, Lengths
-from paceline_planner.replica import ReplicaModel, RequestMix, mean_request
+from paceline_planner.replica import Bound, ReplicaModel, RequestMix, mean_request
 
+Limit = Literal["TTFT"] | Bound
+_TTFT_BINDS = 0.9
+"""Below this usable share first tokens are what binds."""
 STEPS_AHEAD = 1.5
 """Steps before a request's own: half of the one under way, and the one that is planned already."""
 _FEW_PARTS = 8
@@ -132,6 +136,16 @@ class PoolModel:
         """The highest rate in requests a second that keeps the promise; 0 if none does."""
         too_high = _least(lambda rate: self.late_share(rate) > self.promise.late, self.sustainable)
         return min(too_high, self.sustainable)
+
+    @cached_property
+    def usable(self) -> float:
+        """The share of what the replicas sustain that they answer within the promise."""
+        return self.goodput() / self.sustainable
+
+    @property
+    def limit(self) -> Limit:
+        """What goodput ends at: first tokens, or what binds the rate that replicas sustain."""
+        return "TTFT" if self.usable < _TTFT_BINDS else self.engine.bound(self.mix)
 
     def late_share(self, rate: float) -> float:
         """The share of first tokens that come later than promised at this rate."""

@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 from operator import mul
 from statistics import NormalDist
 
-from paceline_planner.replica import LengthFactors
+from paceline_planner.replica import CompletedLengths, LengthFactors
 
 ADMITTED_QUANTILE = 0.8
 """That of the worker's `engine.scheduling.admission`."""
@@ -48,6 +48,14 @@ class Lengths:
     prompt_cv: float = 1.0
     output_cv: float = 1.0
     cached: float = 0.0
+
+    @classmethod
+    def of(cls, completed: CompletedLengths) -> "Lengths":
+        """Those that requests which were answered had."""
+        prompt, output = completed.prompt_tokens / completed.requests, completed.output_tokens / completed.requests
+        found = LengthFactors.of(completed)
+        longer = (found.kv_reads - 1) * (2 * prompt / output + 1) if output else 0.0
+        return cls(prompt, output, sqrt(max(found.pairs - 1, 0.0)), sqrt(max(longer, 0.0)), found.cached)
 
     @property
     def factors(self) -> LengthFactors:

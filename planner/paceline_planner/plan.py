@@ -116,7 +116,7 @@ class _Walk:
             text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
             return [], Answer("carries the rate", accelerator.name, False, text)
         best = min(found, key=_cost)
-        text = f"{counted(best.replicas, 'replica')} on {_devices(best.replica)} each, limited by {best.limit}"
+        text = f"{counted(best.replicas, 'replica')} on {_devices(best.replica)} each, limited by {best.pool.limit}"
         return [best.replica], Answer("carries the rate", accelerator.name, True, text)
 
 

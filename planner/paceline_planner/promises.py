@@ -56,7 +56,7 @@ def nearest_promise(make: Callable[[Promise], PoolModel], asked: Promise, rate: 
     for slack in _SLACKS:
         pool = fewest_replicas(make(_loosened(make(asked), slack)), rate)
         found = pool or found
-        if pool is not None and pool.goodput() >= _WORTH * pool.sustainable:
+        if pool is not None and pool.usable >= _WORTH:
             return pool
     return found
 

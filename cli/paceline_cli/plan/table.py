@@ -69,8 +69,8 @@ def promise_text(promise: Promise) -> str:
 def _chosen(one: Candidate) -> Iterator[str]:
     cost = "of unknown price" if one.dollars_per_hour is None else f"${one.dollars_per_hour:.2f} an hour"
     yield f"{counted(one.replicas, 'replica')} of {devices(one)}, {cost}"
-    yield f"  goodput {one.goodput:.3g} requests/s: {one.usable:.0%} of what the replicas sustain"
-    yield f"  beyond it {_LIMITS[one.limit]}"
+    yield f"  goodput {one.goodput:.3g} requests/s: {one.pool.usable:.0%} of what the replicas sustain"
+    yield f"  beyond it {_LIMITS[one.pool.limit]}"
 
 
 def devices(one: Candidate) -> str:
@@ -92,7 +92,7 @@ def _cells(one: Candidate) -> tuple[str, ...]:
         brief(one.ttft_s),
         brief(one.tpot_s),
         f"{one.goodput:.3g}/s",
-        one.limit,
+        one.pool.limit,
         "" if price is None else f"{price:.2f}",
         "" if each is None else f"{each:.2g}",
         "" if watts is None else f"{watts:.2g}",
