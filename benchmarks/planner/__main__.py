@@ -16,7 +16,7 @@ from benchmarks.planner.cells import Cell, grid, simulated_goodput
 from paceline_core.clock import SystemClock
 
 ERROR = Bar(10.0)
-REQUESTS = 2000
+REQUESTS = 1500
 
 
 def parts(quick: bool) -> Iterator[Measured]:

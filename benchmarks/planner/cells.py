@@ -17,11 +17,11 @@ from paceline_core.objects.defaults import resolve
 from paceline_core.registry.enums import RequestClass
 from paceline_core.units import duration
 from paceline_planner.accelerators import accelerator
-from paceline_planner.candidates import Load, PlannedReplica
-from paceline_planner.goodput import PoolModel, Promise
-from paceline_planner.lengths import Lengths
+from paceline_planner.candidates import PlannedLoad, PlannedReplica
+from paceline_planner.goodput import LatencyPromise, PoolModel
+from paceline_planner.lengths import RequestLengths
 from paceline_planner.shapes import shape
-from paceline_planner.splits import Split
+from paceline_planner.splits import DeviceSplit
 from paceline_planner.step_clock import FittedClock
 from paceline_planner.steptime import Caps
 from paceline_simulator.cluster import PoolPlan, StartTimes
@@ -38,7 +38,7 @@ WARM = 0.2
 STEP = 1.06
 """From one simulated rate to the next, until one keeps the promise and the other does not."""
 MOST_RUNS = 8
-LIMITS, ANSWERS = 200, 20
+LIMITS, ANSWERS = 60, 10
 """A run lasts at least so many times the TTFT limit, and so many answers of the mean length at the TPOT limit."""
 _TARGET = ScaleTarget(ObjectKey("default", "chat"), "main")
 _LEAST = 1e-3
@@ -50,9 +50,9 @@ class Cell:
 
     model: str
     accelerator: str
-    split: Split
-    lengths: Lengths
-    promise: Promise
+    split: DeviceSplit
+    lengths: RequestLengths
+    promise: LatencyPromise
     replicas: int = 1
     slots: int = 256
     tight: bool = False
@@ -71,30 +71,30 @@ class Cell:
 
     @property
     def pool(self) -> PoolModel:
-        return replace(self.replica.pool(Load(1.0, self.lengths, self.promise)), replicas=self.replicas)
+        return replace(self.replica.pool(PlannedLoad(1.0, self.lengths, self.promise)), replicas=self.replicas)
 
 
-def _promise(ttft_s: float, tpot_s: float) -> Promise:
-    return Promise(ttft_s, tpot_s)
+def _promise(ttft_s: float, tpot_s: float) -> LatencyPromise:
+    return LatencyPromise(ttft_s, tpot_s)
 
 
-CHAT, LONG, SHORT = Lengths(1000, 200), Lengths(4000, 500), Lengths(500, 100)
+CHAT, LONG, SHORT = RequestLengths(1000, 200), RequestLengths(4000, 500), RequestLengths(500, 100)
 GRID = (
-    Cell("llama-3.1-8b", "h100", Split(), CHAT, _promise(0.5, 0.05)),
-    Cell("llama-3.1-8b", "h100", Split(), CHAT, _promise(0.5, 0.05), replicas=4),
-    Cell("llama-3.1-8b", "h100", Split(), Lengths(200, 500), _promise(0.5, 0.05), slots=64),
-    Cell("llama-3.1-8b", "h100", Split(), Lengths(4000, 32), _promise(1.0, 0.1)),
-    Cell("llama-3.1-8b", "h100", Split(), Lengths(4000, 32), _promise(1.0, 0.1), replicas=8),
-    Cell("llama-3.1-8b", "l4", Split(), SHORT, _promise(2.0, 0.1), slots=64),
-    Cell("llama-3.1-8b", "l4", Split(), Lengths(1000, 200, 0.0, 0.0), _promise(2.0, 0.1), slots=64),
-    Cell("llama-3.1-8b", "a100", Split(), Lengths(2048, 100, 0.0, 0.0, 0.5), _promise(1.0, 0.05)),
-    Cell("qwen3-32b", "h100", Split(2), LONG, _promise(2.0, 0.1)),
-    Cell("qwen3-32b", "h100", Split(2), LONG, _promise(2.0, 0.1), replicas=4),
-    Cell("qwen3-32b", "h200", Split(), Lengths(500, 1000), _promise(2.0, 0.05)),
-    Cell("llama-3.3-70b", "h100", Split(4), CHAT, _promise(1.0, 0.05)),
-    Cell("llama-3.3-70b", "h200", Split(2), Lengths(2000, 300), _promise(2.0, 0.1), replicas=2),
-    Cell("mixtral-8x7b", "h100", Split(2), CHAT, _promise(0.5, 0.05)),
-    Cell("qwen3-32b", "h200", Split(), Lengths(8000, 300), _promise(5.0, 0.1), tight=True),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), CHAT, _promise(0.5, 0.05)),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), CHAT, _promise(0.5, 0.05), replicas=4),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(200, 500), _promise(0.5, 0.05), slots=64),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(4000, 32), _promise(1.0, 0.1)),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(4000, 32), _promise(1.0, 0.1), replicas=4),
+    Cell("llama-3.1-8b", "l4", DeviceSplit(), SHORT, _promise(2.0, 0.1), slots=64),
+    Cell("llama-3.1-8b", "l4", DeviceSplit(), RequestLengths(1000, 200, 0.0, 0.0), _promise(2.0, 0.1), slots=64),
+    Cell("llama-3.1-8b", "a100", DeviceSplit(), RequestLengths(2048, 100, 0.0, 0.0, 0.5), _promise(1.0, 0.05)),
+    Cell("qwen3-32b", "h100", DeviceSplit(2), LONG, _promise(2.0, 0.1)),
+    Cell("qwen3-32b", "h100", DeviceSplit(2), LONG, _promise(2.0, 0.1), replicas=4),
+    Cell("qwen3-32b", "h200", DeviceSplit(), RequestLengths(500, 1000), _promise(2.0, 0.05)),
+    Cell("llama-3.3-70b", "h100", DeviceSplit(4), CHAT, _promise(1.0, 0.05)),
+    Cell("llama-3.3-70b", "h200", DeviceSplit(2), RequestLengths(2000, 300), _promise(2.0, 0.1), replicas=2),
+    Cell("mixtral-8x7b", "h100", DeviceSplit(2), CHAT, _promise(0.5, 0.05)),
+    Cell("qwen3-32b", "h200", DeviceSplit(), RequestLengths(8000, 300), _promise(5.0, 0.1), tight=True),
 )
 
 

@@ -20,14 +20,14 @@ from benchmarks.traces import folder
 from paceline_planner.accelerators import A100, H100, RTX_4090, RTX_PRO_6000
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_30B_A3B, QWEN3_32B, ModelShape
-from paceline_planner.splits import Split
+from paceline_planner.splits import DeviceSplit
 from paceline_planner.steptime import Caps, StepWork, prior, step_seconds
 
-LOGS: dict[str, tuple[ModelShape, Accelerator, Split]] = {
-    "rtxpro6000_llama-3.1-8b": (LLAMA_3_1_8B, RTX_PRO_6000, Split()),
-    "rtx4090_llama-3.1-8b": (LLAMA_3_1_8B, RTX_4090, Split()),
-    "rtxpro6000_qwen3-32b": (QWEN3_32B, RTX_PRO_6000, Split(2)),
-    "rtxpro6000_qwen3-30b-a3b": (QWEN3_30B_A3B, RTX_PRO_6000, Split(2, 1, 2)),
+LOGS: dict[str, tuple[ModelShape, Accelerator, DeviceSplit]] = {
+    "rtxpro6000_llama-3.1-8b": (LLAMA_3_1_8B, RTX_PRO_6000, DeviceSplit()),
+    "rtx4090_llama-3.1-8b": (LLAMA_3_1_8B, RTX_4090, DeviceSplit()),
+    "rtxpro6000_qwen3-32b": (QWEN3_32B, RTX_PRO_6000, DeviceSplit(2)),
+    "rtxpro6000_qwen3-30b-a3b": (QWEN3_30B_A3B, RTX_PRO_6000, DeviceSplit(2, 1, 2)),
 }
 LLAMA_2_70B = replace(LLAMA_3_3_70B, vocab=32_000)
 PROFILED = {"a100-80gb": A100, "h100-80gb": H100}
@@ -80,4 +80,4 @@ def _splitwise() -> Measured:
 def _error(kind: str, device: Accelerator, tensor: int, seconds: float) -> Any:
     prefill, decode = StepWork(PROMPT, PROMPT / 2), StepWork(sequences=1, kv_tokens=PROMPT)
     work = prefill if kind == "prefill" else decode
-    return calibration.percent(step_seconds(LLAMA_2_70B, device, work, Split(tensor)), seconds)
+    return calibration.percent(step_seconds(LLAMA_2_70B, device, work, DeviceSplit(tensor)), seconds)

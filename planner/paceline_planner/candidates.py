@@ -6,22 +6,22 @@ from functools import cached_property
 from math import ceil
 
 from paceline_planner import memory
-from paceline_planner.goodput import PlannedSpeed, PoolModel, Promise
+from paceline_planner.goodput import LatencyPromise, PlannedSpeed, PoolModel
 from paceline_planner.hardware import Accelerator, replica_price
-from paceline_planner.lengths import Lengths
+from paceline_planner.lengths import RequestLengths
 from paceline_planner.memory import Fit
 from paceline_planner.shapes import ModelShape
-from paceline_planner.splits import Split
+from paceline_planner.splits import DeviceSplit
 from paceline_planner.steptime import Caps, prior_within
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlannedLoad:
     """What is asked of a service: requests a second, their lengths, and the promise."""
 
     rate: float
-    lengths: Lengths
-    promise: Promise
+    lengths: RequestLengths
+    promise: LatencyPromise
 
     @property
     def context(self) -> int:
@@ -40,7 +40,7 @@ class PlannedReplica:
 
     shape: ModelShape
     accelerator: Accelerator
-    split: Split
+    split: DeviceSplit
     caps: Caps
 
     @property
@@ -52,7 +52,7 @@ class PlannedReplica:
         """Raises InvalidInput if the model cannot be split so."""
         return memory.fits(self.shape, self.accelerator, context=context, caps=self.caps, split=self.split)
 
-    def pool(self, load: Load) -> PoolModel:
+    def pool(self, load: PlannedLoad) -> PoolModel:
         """A pool of it under a load. Raises InvalidInput if the device cannot compute in the model's types."""
         lanes, tpot_s = self.split.pipeline, load.promise.tpot_s
         step = prior_within(self.shape, self.accelerator, tpot_s, caps=self.caps, split=self.split)
@@ -62,12 +62,12 @@ class PlannedReplica:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlannedPool:
     """The fewest replicas that carry a load within its promise."""
 
     replica: PlannedReplica
     pool: PoolModel
-    load: Load
+    load: PlannedLoad
 
     @property
     def replicas(self) -> int:

@@ -29,7 +29,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from paceline_core.wire import StepTime
-from paceline_planner.lengths import SHARES, Lengths
+from paceline_planner.lengths import SHARES, RequestLengths
 from paceline_planner.replica import Bound, ReplicaModel, RequestMix, mean_request
 
 Limit = Literal["TTFT"] | Bound
@@ -46,7 +46,7 @@ _SELDOM = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class LatencyPromise:
     """Limits in seconds, each for a share of requests; inf: none. `per_prompt_token` adds to TTFT for each token."""
 
     ttft_s: float = inf
@@ -105,8 +105,8 @@ class PoolModel:
 
     speed: PlannedSpeed
     step_tokens: int
-    lengths: Lengths
-    promise: Promise
+    lengths: RequestLengths
+    promise: LatencyPromise
     replicas: int = 1
     lanes: int = 1
 

@@ -37,10 +37,11 @@ _MIDDLES = tuple(_NORMAL.inv_cdf((low + high) / 2) for low, high in pairwise(_ED
 _AGES = 64
 _OLDEST = 0.999
 _SURE = 1 - 1e-9
+_ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class RequestLengths:
     """Mean tokens of prompt and answer, their coefficients of variation (0: all alike), the cached share of prompts."""
 
     prompt: float
@@ -50,7 +51,7 @@ class Lengths:
     cached: float = 0.0
 
     @classmethod
-    def of(cls, completed: CompletedLengths) -> "Lengths":
+    def of(cls, completed: CompletedLengths) -> "RequestLengths":
         """Those that requests which were answered had."""
         prompt, output = completed.prompt_tokens / completed.requests, completed.output_tokens / completed.requests
         found = LengthFactors.of(completed)
@@ -76,7 +77,7 @@ class Lengths:
 
     def peak_tokens(self) -> float:
         """KV tokens at the predicted peak for each sequence that runs, over all ages: what admission counts with."""
-        if not self.output_cv or not self.output:
+        if self.output_cv < _ALIKE or not self.output:
             return self.prompt + self.output / 2
         oldest = _quantile(self.output, self.output_cv, _OLDEST)
         ages = [oldest * (place + 0.5) / _AGES for place in range(_AGES)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
-from paceline_planner.splits import ONE_DEVICE, Split, check_split, stage_kv_bytes_per_token, stage_weight_bytes
+from paceline_planner.splits import ONE_DEVICE, DeviceSplit, check_split, stage_kv_bytes_per_token, stage_weight_bytes
 from paceline_planner.steptime import DEFAULT_CAPS, Caps
 
 USABLE = 0.95
@@ -37,7 +37,7 @@ def reserve_bytes(shape: ModelShape, caps: Caps = DEFAULT_CAPS) -> int:
 
 
 def kv_tokens(
-    shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, split: Split = ONE_DEVICE
+    shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, split: DeviceSplit = ONE_DEVICE
 ) -> int:
     """Tokens of KV cache that a replica holds, by its largest stage; 0 if the weights already fill it."""
     check_split(shape, accelerator, split)
@@ -52,7 +52,7 @@ def fits(
     *,
     context: int,
     caps: Caps = DEFAULT_CAPS,
-    split: Split = ONE_DEVICE,
+    split: DeviceSplit = ONE_DEVICE,
 ) -> Fit:
     """Whether a replica can hold at least one sequence of `context` tokens, and why not."""
     tokens = kv_tokens(shape, accelerator, caps=caps, split=split)

@@ -17,7 +17,7 @@ from typing import Literal
 
 from paceline_core.errors import InvalidInput
 from paceline_core.units import brief, counted
-from paceline_planner.candidates import Candidate, Load, PlannedReplica
+from paceline_planner.candidates import PlannedLoad, PlannedPool, PlannedReplica
 from paceline_planner.hardware import Accelerator
 from paceline_planner.promises import fewest_replicas, idle_latency, nearest_promise, quantile_prompt
 from paceline_planner.shapes import ModelShape
@@ -29,7 +29,7 @@ MOST_ALTERNATIVES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanDecision:
     """One answer on the way, about an accelerator."""
 
     question: Question
@@ -43,17 +43,17 @@ class Plan:
     """`chosen` is None if nothing keeps the promise; then `nearest` keeps another one, if anything fits."""
 
     shape: ModelShape
-    load: Load
-    chosen: Candidate | None
-    alternatives: tuple[Candidate, ...]
-    nearest: Candidate | None
-    answers: tuple[Answer, ...]
+    load: PlannedLoad
+    chosen: PlannedPool | None
+    alternatives: tuple[PlannedPool, ...]
+    nearest: PlannedPool | None
+    decisions: tuple[PlanDecision, ...]
 
 
 def plan(
     shape: ModelShape,
     accelerators: Sequence[Accelerator],
-    load: Load,
+    load: PlannedLoad,
     caps: Caps,
     most_devices: int = MOST_DEVICES,
 ) -> Plan:
@@ -65,59 +65,65 @@ def plan(
     ranked = sorted(walk.candidates, key=_cost)
     chosen = ranked[0] if ranked else None
     if chosen is not None:
-        walk.answers.append(_cheapest(chosen, ranked))
+        walk.decisions.append(_cheapest(chosen, ranked))
     nearest = None if chosen else _nearest(walk.fitting, load)
-    return Plan(shape, load, chosen, tuple(_alternatives(ranked)), nearest, tuple(walk.answers))
+    return Plan(shape, load, chosen, tuple(_alternatives(ranked)), nearest, tuple(walk.decisions))
 
 
 class _Walk:
     """The answers so far, the replicas that fit, and the candidates that carry the load."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: PlannedLoad) -> None:
         self.load = load
-        self.answers: list[Answer] = []
+        self.decisions: list[PlanDecision] = []
         self.fitting: list[PlannedReplica] = []
-        self.candidates: list[Candidate] = []
+        self.candidates: list[PlannedPool] = []
 
     def ask(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> None:
         """Ask the questions of an accelerator in turn, until one has no replica left."""
         left = replicas
         for question in (self._fits, self._fast, self._carries):
             left, answer = question(accelerator, left)
-            self.answers.append(answer)
+            self.decisions.append(answer)
             if not left:
                 return
 
-    def _fits(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+    def _fits(
+        self, accelerator: Accelerator, replicas: list[PlannedReplica]
+    ) -> tuple[list[PlannedReplica], PlanDecision]:
         context = self.load.context
         try:
             found = [replica for replica in replicas if replica.fit(context).fits and replica.pool(self.load)]
         except InvalidInput as error:
-            return [], Answer("fits", accelerator.name, False, error.message)
+            return [], PlanDecision("fits", accelerator.name, False, error.message)
         self.fitting += found
         if not found:
-            return [], Answer("fits", accelerator.name, False, replicas[-1].fit(context).reason)
+            return [], PlanDecision("fits", accelerator.name, False, replicas[-1].fit(context).reason)
         fit = found[0].fit(context)
         room = f"{fit.weight_bytes / 1e9:.1f} GB of weights leave room for {fit.kv_tokens:,} KV tokens"
-        return found, Answer("fits", accelerator.name, True, f"on {_devices(found[0])}: {room}")
+        return found, PlanDecision("fits", accelerator.name, True, f"on {_devices(found[0])}: {room}")
 
-    def _fast(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+    def _fast(
+        self, accelerator: Accelerator, replicas: list[PlannedReplica]
+    ) -> tuple[list[PlannedReplica], PlanDecision]:
         found = [replica for replica in replicas if _excess(replica, self.load) <= 1]
         best = found[0] if found else min(replicas, key=lambda replica: _excess(replica, self.load))
         text = f"on {_devices(best)}: {_idle(best, self.load)}"
-        return found, Answer("fast when idle", accelerator.name, bool(found), text)
+        return found, PlanDecision("fast when idle", accelerator.name, bool(found), text)
 
-    def _carries(self, accelerator: Accelerator, replicas: list[PlannedReplica]) -> tuple[list[PlannedReplica], Answer]:
+    def _carries(
+        self, accelerator: Accelerator, replicas: list[PlannedReplica]
+    ) -> tuple[list[PlannedReplica], PlanDecision]:
         pools = [(replica, fewest_replicas(replica.pool(self.load), self.load.rate)) for replica in replicas]
-        found = [Candidate(replica, pool, self.load) for replica, pool in pools if pool is not None]
+        found = [PlannedPool(replica, pool, self.load) for replica, pool in pools if pool is not None]
         self.candidates += found
         if not found:
             late = min(replica.pool(self.load).late_share(0.0) for replica in replicas)
             text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
-            return [], Answer("carries the rate", accelerator.name, False, text)
+            return [], PlanDecision("carries the rate", accelerator.name, False, text)
         best = min(found, key=_cost)
         text = f"{counted(best.replicas, 'replica')} on {_devices(best.replica)} each, limited by {best.pool.limit}"
-        return [best.replica], Answer("carries the rate", accelerator.name, True, text)
+        return [best.replica], PlanDecision("carries the rate", accelerator.name, True, text)
 
 
 def _devices(replica: PlannedReplica) -> str:
@@ -126,7 +132,7 @@ def _devices(replica: PlannedReplica) -> str:
     return f"{replica.split.devices} {replica.accelerator.name}{split}"
 
 
-def _idle(replica: PlannedReplica, load: Load) -> str:
+def _idle(replica: PlannedReplica, load: PlannedLoad) -> str:
     model = replica.pool(load)
     ttft_s, tpot_s, _ = idle_latency(model)
     promise, prompt = load.promise, quantile_prompt(model)
@@ -139,12 +145,12 @@ def _idle(replica: PlannedReplica, load: Load) -> str:
     return ", ".join(parts)
 
 
-def _cost(candidate: Candidate) -> tuple[float, int, float]:
+def _cost(candidate: PlannedPool) -> tuple[float, int, float]:
     dollars = candidate.dollars_per_hour
     return (inf if dollars is None else float(dollars), candidate.devices, candidate.replica.split.pipeline)
 
 
-def _alternatives(ranked: Sequence[Candidate]) -> Iterator[Candidate]:
+def _alternatives(ranked: Sequence[PlannedPool]) -> Iterator[PlannedPool]:
     """The best of each other accelerator, and the next split of the chosen one; cheapest first."""
     if not ranked:
         return
@@ -158,22 +164,22 @@ def _alternatives(ranked: Sequence[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _cheapest(chosen: Candidate, ranked: Sequence[Candidate]) -> Answer:
+def _cheapest(chosen: PlannedPool, ranked: Sequence[PlannedPool]) -> PlanDecision:
     price = chosen.dollars_per_hour
     cost = f"${price:.2f} an hour" if price is not None else f"{counted(chosen.devices, 'device')} of unknown price"
     what = f"{counted(chosen.replicas, 'replica')} on {_devices(chosen.replica)}"
     text = f"{what}: {cost}, the cheapest of {len(ranked)} that carry the rate"
-    return Answer("costs least", chosen.replica.accelerator.name, True, text)
+    return PlanDecision("costs least", chosen.replica.accelerator.name, True, text)
 
 
-def _nearest(replicas: Sequence[PlannedReplica], load: Load) -> Candidate | None:
+def _nearest(replicas: Sequence[PlannedReplica], load: PlannedLoad) -> PlannedPool | None:
     """Of the replica that misses the promise by the least."""
     if not replicas:
         return None
     best = min(replicas, key=lambda replica: _excess(replica, load))
     pool = nearest_promise(lambda promise: best.pool(replace(load, promise=promise)), load.promise, load.rate)
-    return None if pool is None else Candidate(best, pool, replace(load, promise=pool.promise))
+    return None if pool is None else PlannedPool(best, pool, replace(load, promise=pool.promise))
 
 
-def _excess(replica: PlannedReplica, load: Load) -> float:
+def _excess(replica: PlannedReplica, load: PlannedLoad) -> float:
     return idle_latency(replica.pool(load))[2]

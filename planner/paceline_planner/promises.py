@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil, floor, inf, log10
 from typing import Final
 
-from paceline_planner.goodput import PoolModel, Promise
+from paceline_planner.goodput import LatencyPromise, PoolModel
 
 MOST_REPLICAS: Final = 4096
 _SLACKS: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
@@ -47,7 +47,9 @@ def quantile_prompt(model: PoolModel) -> float:
     return model.lengths.prompt_quantile(model.promise.ttft_quantile)
 
 
-def nearest_promise(make: Callable[[Promise], PoolModel], asked: Promise, rate: float) -> PoolModel | None:
+def nearest_promise(
+    make: Callable[[LatencyPromise], PoolModel], asked: LatencyPromise, rate: float
+) -> PoolModel | None:
     """The fewest replicas under the strictest promise that they keep without being mostly idle.
 
     `make`: a pool of one replica with a promise.
@@ -61,7 +63,7 @@ def nearest_promise(make: Callable[[Promise], PoolModel], asked: Promise, rate: 
     return found
 
 
-def _loosened(model: PoolModel, slack: float) -> Promise:
+def _loosened(model: PoolModel, slack: float) -> LatencyPromise:
     """The promise, with limits of no less than `slack` times the latency of an idle replica, in two figures."""
     ttft_s, tpot_s, _ = idle_latency(model)
     promise, extra = model.promise, model.promise.per_prompt_token * quantile_prompt(model)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from paceline_planner.goodput import PoolModel, Promise
+from paceline_planner.goodput import LatencyPromise, PoolModel
 from paceline_planner.promises import fewest_replicas, idle_latency, nearest_promise
 
 QUANTILES: Final = (0.9, 0.95, 0.99, 0.999)
@@ -27,7 +27,7 @@ class Quote:
 
 
 def quotes(
-    make: Callable[[Promise], PoolModel], promise: Promise, rate: float, price: Decimal | None
+    make: Callable[[LatencyPromise], PoolModel], promise: LatencyPromise, rate: float, price: Decimal | None
 ) -> tuple[Quote, ...]:
     """A quote for each of QUANTILES. `make`: a pool of one replica with a promise, which costs `price` an hour."""
     found = []

@@ -21,7 +21,7 @@ MOST_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class DeviceSplit:
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
@@ -36,10 +36,10 @@ class Split:
         return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "-"
 
 
-ONE_DEVICE = Split()
+ONE_DEVICE = DeviceSplit()
 
 
-def check_split(shape: ModelShape, accelerator: Accelerator, split: Split) -> None:
+def check_split(shape: ModelShape, accelerator: Accelerator, split: DeviceSplit) -> None:
     """Raises InvalidInput unless each device gets whole heads, layers and experts, and the devices are linked."""
     tensor, pipeline, expert = split.tensor, split.pipeline, split.expert
     if tensor < 1 or shape.kv_heads % tensor:
@@ -55,12 +55,12 @@ def check_split(shape: ModelShape, accelerator: Accelerator, split: Split) -> No
         raise InvalidInput("tensor", f"{accelerator.name} has no link to others of its node; use 1")
 
 
-def splits(shape: ModelShape, accelerator: Accelerator, most: int = MOST_DEVICES) -> Iterator[Split]:
+def splits(shape: ModelShape, accelerator: Accelerator, most: int = MOST_DEVICES) -> Iterator[DeviceSplit]:
     """All splits over up to `most` devices, those of fewer devices first, tensor before pipeline."""
     degrees = [degree for degree in (1, 2, 4, 8) if degree <= most]
-    found = [Split(tensor, pipeline) for tensor in degrees for pipeline in degrees]
+    found = [DeviceSplit(tensor, pipeline) for tensor in degrees for pipeline in degrees]
     if shape.experts is not None:
-        found += [Split(tensor, 1, tensor) for tensor in degrees[1:]]
+        found += [DeviceSplit(tensor, 1, tensor) for tensor in degrees[1:]]
     for split in sorted(found, key=lambda one: (one.devices, one.pipeline, one.expert)):
         try:
             check_split(shape, accelerator, split)
@@ -70,12 +70,12 @@ def splits(shape: ModelShape, accelerator: Accelerator, most: int = MOST_DEVICES
             yield split
 
 
-def stage_layers(shape: ModelShape, split: Split) -> int:
+def stage_layers(shape: ModelShape, split: DeviceSplit) -> int:
     """Layers of the largest stage."""
     return -(-shape.layers // split.pipeline)
 
 
-def stage_weight_bytes(shape: ModelShape, split: Split) -> int:
+def stage_weight_bytes(shape: ModelShape, split: DeviceSplit) -> int:
     """Bytes of the largest stage: its layers, and one of the vocabulary's matrices; all of both without a pipeline."""
     if split.pipeline == 1:
         return shape.weight_bytes
@@ -84,6 +84,6 @@ def stage_weight_bytes(shape: ModelShape, split: Split) -> int:
     return layers + shape.vocabulary_matrix * shape.weight_dtype.size
 
 
-def stage_kv_bytes_per_token(shape: ModelShape, split: Split) -> int:
+def stage_kv_bytes_per_token(shape: ModelShape, split: DeviceSplit) -> int:
     """Bytes of keys and values of one token in the largest stage."""
     return shape.kv_bytes_per_token * stage_layers(shape, split) // shape.layers

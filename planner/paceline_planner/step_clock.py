@@ -20,7 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.wire import StepTime
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
-from paceline_planner.splits import ONE_DEVICE, Split
+from paceline_planner.splits import ONE_DEVICE, DeviceSplit
 from paceline_planner.steptime import StepWork, step_seconds
 
 
@@ -36,7 +36,7 @@ class RooflineClock:
 
     shape: ModelShape
     accelerator: Accelerator
-    split: Split = ONE_DEVICE
+    split: DeviceSplit = ONE_DEVICE
 
     def seconds(self, work: StepWork) -> float:
         return step_seconds(self.shape, self.accelerator, work, self.split)

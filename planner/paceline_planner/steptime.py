@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from paceline_core.wire import StepTime
 from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.shapes import ModelShape
-from paceline_planner.splits import ONE_DEVICE, Split, check_split
+from paceline_planner.splits import ONE_DEVICE, DeviceSplit, check_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,14 @@ class StepParts:
         return kernels + self.link + self.overhead
 
 
-def step_seconds(shape: ModelShape, accelerator: Accelerator, work: StepWork, split: Split = ONE_DEVICE) -> float:
+def step_seconds(shape: ModelShape, accelerator: Accelerator, work: StepWork, split: DeviceSplit = ONE_DEVICE) -> float:
     """Seconds of one step; 0 for a step without tokens. Raises InvalidInput as `step_parts`."""
     return step_parts(shape, accelerator, work, split).seconds
 
 
-def step_parts(shape: ModelShape, accelerator: Accelerator, work: StepWork, split: Split = ONE_DEVICE) -> StepParts:
+def step_parts(
+    shape: ModelShape, accelerator: Accelerator, work: StepWork, split: DeviceSplit = ONE_DEVICE
+) -> StepParts:
     """The step of one batch by kind of work; raises InvalidInput if the model cannot be split so or computed there."""
     check_split(shape, accelerator, split)
     tokens = work.prefill_tokens + work.sequences
@@ -95,7 +97,7 @@ def _matrix_rate(shape: ModelShape, accelerator: Accelerator) -> float:
     return accelerator.compute_rate(own if own in accelerator.flops else Dtype.BF16)
 
 
-def _link_seconds(shape: ModelShape, accelerator: Accelerator, tokens: int, split: Split) -> float:
+def _link_seconds(shape: ModelShape, accelerator: Accelerator, tokens: int, split: DeviceSplit) -> float:
     """Ring all-reduces of the activations (16 bit), exchanges with experts in place of one, and stage to stage."""
     state, tensor = tokens * shape.hidden * 2, split.tensor
     latency, rate = accelerator.efficiency.latency, accelerator.link * accelerator.efficiency.link
@@ -120,7 +122,7 @@ def _pair_seconds(shape: ModelShape, accelerator: Accelerator) -> float:
 
 
 def prior(
-    shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, split: Split = ONE_DEVICE
+    shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, split: DeviceSplit = ONE_DEVICE
 ) -> StepTime:
     """The linear model nearest to the roofline for an engine with these caps; `observations` is 0.
 
@@ -151,7 +153,7 @@ def prior_within(
     tpot_s: float,
     *,
     caps: Caps = DEFAULT_CAPS,
-    split: Split = ONE_DEVICE,
+    split: DeviceSplit = ONE_DEVICE,
 ) -> StepTime:
     """The prior of an engine whose steps take `tpot_s` at most: its chord ends where they do.
 

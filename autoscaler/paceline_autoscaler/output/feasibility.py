@@ -11,8 +11,8 @@ from math import floor, log10
 from paceline_autoscaler.state import LearnedState, PoolSpeed
 from paceline_autoscaler.types import ScalingSpec, SloTarget
 from paceline_core.units import brief
-from paceline_planner.goodput import PlannedSpeed, PoolModel, Promise
-from paceline_planner.lengths import Lengths
+from paceline_planner.goodput import LatencyPromise, PlannedSpeed, PoolModel
+from paceline_planner.lengths import RequestLengths
 
 Fact = tuple[str, str, str]
 """A condition's status, its reason and its message."""
@@ -24,7 +24,7 @@ def slo_feasible(goal: ScalingSpec, learned: LearnedState) -> Fact:
         return "Unknown", "NoTargets", "no class has a target for ttft or tpot"
     if learned.completed is None or learned.completed.requests <= 0 or not learned.speeds:
         return "Unknown", "LengthsUnknown", "no request has been answered lately, so lengths and speeds are not known"
-    lengths = Lengths.of(learned.completed)
+    lengths = RequestLengths.of(learned.completed)
     missed = [miss for target in goal.targets if (miss := _miss(target, goal, learned.speeds, lengths))]
     if missed:
         fix = "no number of replicas mends that: promise more time, shorten prompts, or use a faster accelerator"
@@ -32,7 +32,7 @@ def slo_feasible(goal: ScalingSpec, learned: LearnedState) -> Fact:
     return "True", "Feasible", "an idle replica keeps every target at the lengths of answered requests"
 
 
-def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: Lengths) -> str:
+def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: RequestLengths) -> str:
     """By how much the fastest pool misses the target when idle; empty if it does not."""
     prompt = lengths.prompt_quantile(target.quantile)
     least, pool = min(_idle(target, goal, speeds, lengths, prompt), default=(0.0, ""))
@@ -45,7 +45,7 @@ def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], l
 
 
 def _idle(
-    target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: Lengths, prompt: float
+    target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: RequestLengths, prompt: float
 ) -> Iterator[tuple[float, str]]:
     """Seconds that each pool takes that has a part in the target."""
     roles = {pool.name: pool.role for pool in goal.pools}
@@ -53,7 +53,7 @@ def _idle(
         if roles.get(speed.pool) not in ("both", "prefill" if target.metric == "ttft" else "decode"):
             continue
         planned = PlannedSpeed(speed.step_time, speed.slots, speed.kv_tokens)
-        model = PoolModel(planned, goal.step_tokens, lengths, Promise())
+        model = PoolModel(planned, goal.step_tokens, lengths, LatencyPromise())
         yield (model.idle_ttft_s(prompt) if target.metric == "ttft" else model.idle_tpot_s()), speed.pool
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from paceline_planner.candidates import Candidate, Load
+from paceline_planner.candidates import PlannedLoad, PlannedPool
 from paceline_planner.plan import Plan
 
 
@@ -22,16 +22,16 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "chosen": candidate_document(plan.chosen),
         "alternatives": [candidate_document(one) for one in plan.alternatives],
         "nearest": candidate_document(plan.nearest),
-        "decisions": [asdict(answer) for answer in plan.answers],
+        "decisions": [asdict(decision) for decision in plan.decisions],
     }
 
 
-def load_document(load: Load) -> dict[str, Any]:
+def load_document(load: PlannedLoad) -> dict[str, Any]:
     promise = {name: _number(value) for name, value in asdict(load.promise).items()}
     return {"requests_per_s": load.rate, **asdict(load.lengths), "promise": promise}
 
 
-def candidate_document(one: Candidate | None) -> dict[str, Any] | None:
+def candidate_document(one: PlannedPool | None) -> dict[str, Any] | None:
     if one is None:
         return None
     price = one.dollars_per_hour

@@ -15,7 +15,7 @@ from paceline_core.objects.field_errors import did_you_mean
 from paceline_core.objects.resolved import Target
 from paceline_core.registry import RequestClass
 from paceline_planner.accelerators import CATALOGUE
-from paceline_planner.goodput import Promise
+from paceline_planner.goodput import LatencyPromise
 from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.model_config import planned_shape
 from paceline_planner.shapes import CATALOGUE as SHAPES
@@ -37,7 +37,7 @@ class Subject:
     shape: ModelShape
     accelerators: tuple[Accelerator, ...]
     caps: Caps
-    promise: Promise | None = None
+    promise: LatencyPromise | None = None
     service: ResolvedService | None = None
 
 
@@ -108,13 +108,13 @@ def accelerators(text: str, known: Mapping[str, Accelerator] = CATALOGUE) -> tup
     return tuple(accelerator(name, known) for name in dict.fromkeys(part.strip() for part in text.split(",")) if name)
 
 
-def promise_of(targets: Sequence[Target]) -> Promise | None:
+def promise_of(targets: Sequence[Target]) -> LatencyPromise | None:
     """Of each metric the target of the highest quantile; None if neither TTFT nor TPOT is promised."""
     highest = {target.metric: target for target in sorted(targets, key=lambda target: target.quantile)}
     ttft, tpot = highest.get("ttft"), highest.get("tpot")
     if ttft is None and tpot is None:
         return None
-    return Promise(
+    return LatencyPromise(
         ttft_s=ttft.seconds if ttft else inf,
         tpot_s=tpot.seconds if tpot else inf,
         ttft_quantile=(ttft or tpot or targets[0]).quantile,
@@ -123,9 +123,9 @@ def promise_of(targets: Sequence[Target]) -> Promise | None:
     )
 
 
-def promise(text: str) -> Promise:
+def promise(text: str) -> LatencyPromise:
     """`ttft:p95=500ms,tpot:p95=50ms`; without a quantile p95 is meant."""
-    found = Promise()
+    found = LatencyPromise()
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _TARGET.fullmatch(part)
         if match is None or match["metric"] not in ("ttft", "tpot"):
@@ -135,6 +135,6 @@ def promise(text: str) -> Promise:
             raise InvalidInput("--slo", f"{part!r}: the quantile is above p0 and below p100, the limit above 0s")
         fields = {f"{match['metric']}_s": limit, f"{match['metric']}_quantile": quantile}
         found = replace(found, **fields)
-    if found == Promise():
+    if found == LatencyPromise():
         raise InvalidInput("--slo", f"promises nothing; write {SLO_EXAMPLE}")
     return found

@@ -8,14 +8,14 @@ from paceline_cli.plan.inputs import Subject
 from paceline_core.objects import API_VERSION
 from paceline_core.registry import RequestClass
 from paceline_core.units import duration
-from paceline_planner.candidates import Candidate
-from paceline_planner.goodput import Promise
+from paceline_planner.candidates import PlannedPool
+from paceline_planner.goodput import LatencyPromise
 
 _SPARE = 2
 """The pool may grow to so many times the planned replicas."""
 
 
-def manifest(chosen: Candidate, subject: Subject, model: str, request_class: RequestClass) -> dict[str, Any]:
+def manifest(chosen: PlannedPool, subject: Subject, model: str, request_class: RequestClass) -> dict[str, Any]:
     """One pool of the planned replicas; a service of a file keeps its name, model and runtime."""
     replica, split = chosen.replica, chosen.replica.split
     source = _source(model) if subject.service is None else subject.service.model.source
@@ -52,7 +52,7 @@ def _source(model: str) -> str:
     return f"file://{folder.resolve()}" if folder.is_dir() else "file:///models/" + model
 
 
-def _slo(promise: Promise) -> dict[str, Any]:
+def _slo(promise: LatencyPromise) -> dict[str, Any]:
     slo: dict[str, Any] = {}
     if promise.ttft_s != float("inf"):
         slo["ttft"] = {f"p{round(promise.ttft_quantile * 100)}": duration(promise.ttft_s)}

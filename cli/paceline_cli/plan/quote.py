@@ -28,9 +28,9 @@ from paceline_cli.plan.table import devices as devices_of
 from paceline_cli.plan.table import load_line, model_line
 from paceline_core.errors import PacelineError
 from paceline_core.registry import RequestClass
-from paceline_planner.candidates import Load
+from paceline_planner.candidates import PlannedLoad
 from paceline_planner.hardware import replica_price
-from paceline_planner.lengths import Lengths
+from paceline_planner.lengths import RequestLengths
 from paceline_planner.plan import plan
 from paceline_planner.quote import quotes
 from paceline_planner.splits import MOST_DEVICES
@@ -56,7 +56,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
 ) -> None:
     subject = subject_of(file, model, service, request_class, slo, accelerator)
     assert subject.promise is not None
-    load = Load(rps, Lengths(prompt, output, length_cv, length_cv, cached), subject.promise)
+    load = PlannedLoad(rps, RequestLengths(prompt, output, length_cv, length_cv, cached), subject.promise)
     found = plan(subject.shape, subject.accelerators, load, subject.caps, devices)
     best = found.chosen or found.nearest
     if best is None:

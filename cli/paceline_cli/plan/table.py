@@ -5,8 +5,8 @@ from math import inf
 
 from paceline_cli.ui.rows import table
 from paceline_core.units import brief, counted
-from paceline_planner.candidates import Candidate, Load
-from paceline_planner.goodput import Promise
+from paceline_planner.candidates import PlannedLoad, PlannedPool
+from paceline_planner.goodput import LatencyPromise
 from paceline_planner.plan import Plan
 from paceline_planner.shapes import ModelShape
 
@@ -30,7 +30,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     else:
         yield from nearest_lines(plan.nearest)
     yield ""
-    rows = [(a.accelerator, a.question, "yes" if a.passed else "no", a.text) for a in plan.answers]
+    rows = [(a.accelerator, a.question, "yes" if a.passed else "no", a.text) for a in plan.decisions]
     yield from table(("ACCELERATOR", "QUESTION", "ANSWER", ""), rows)
 
 
@@ -45,14 +45,14 @@ def model_line(shape: ModelShape) -> str:
     return f"{shape.name}: {size}, {shape.kv_bytes_per_token / 1024:.0f} KiB of KV cache a token"
 
 
-def load_line(load: Load) -> str:
+def load_line(load: PlannedLoad) -> str:
     lengths = load.lengths
     cached = f", {lengths.cached:.0%} cached" if lengths.cached else ""
     sizes = f"{lengths.prompt:,.0f} prompt{cached} and {lengths.output:,.0f} output tokens (cv {lengths.prompt_cv:g})"
     return f"{load.rate:g} requests/s of {sizes}, promised {promise_text(load.promise)}"
 
 
-def promise_text(promise: Promise) -> str:
+def promise_text(promise: LatencyPromise) -> str:
     """`ttft p95 500ms, tpot p95 50ms`."""
     extra = f" + {brief(promise.per_prompt_token * 1000)} per 1k prompt tokens" if promise.per_prompt_token else ""
     parts = [
@@ -66,25 +66,25 @@ def promise_text(promise: Promise) -> str:
     return ", ".join(parts)
 
 
-def _chosen(one: Candidate) -> Iterator[str]:
+def _chosen(one: PlannedPool) -> Iterator[str]:
     cost = "of unknown price" if one.dollars_per_hour is None else f"${one.dollars_per_hour:.2f} an hour"
     yield f"{counted(one.replicas, 'replica')} of {devices(one)}, {cost}"
     yield f"  goodput {one.goodput:.3g} requests/s: {one.pool.usable:.0%} of what the replicas sustain"
     yield f"  beyond it {_LIMITS[one.pool.limit]}"
 
 
-def devices(one: Candidate) -> str:
+def devices(one: PlannedPool) -> str:
     """`4 h100 (tensor 4)`."""
     split = one.replica.split
     return f"{split.devices} {one.replica.accelerator.name}" + (f" ({split})" if split.devices > 1 else "")
 
 
-def _header(promise: Promise) -> tuple[str, ...]:
+def _header(promise: LatencyPromise) -> tuple[str, ...]:
     ttft, tpot = f"TTFT p{promise.ttft_quantile * 100:g}", f"TPOT p{promise.tpot_quantile * 100:g}"
     return ("REPLICAS", "OF", ttft, tpot, "GOODPUT", "LIMIT", "$/HOUR", "$/1M TOKENS", "TOKENS/S/W")
 
 
-def _cells(one: Candidate) -> tuple[str, ...]:
+def _cells(one: PlannedPool) -> tuple[str, ...]:
     price, each, watts = one.dollars_per_hour, one.dollars_per_million_tokens, one.tokens_per_s_per_watt
     return (
         str(one.replicas),
@@ -99,7 +99,7 @@ def _cells(one: Candidate) -> tuple[str, ...]:
     )
 
 
-def nearest_lines(nearest: Candidate | None) -> Iterator[str]:
+def nearest_lines(nearest: PlannedPool | None) -> Iterator[str]:
     """That nothing keeps the promise, and what would be kept."""
     if nearest is None:
         yield "nothing fits: see below what is missing"

@@ -30,9 +30,9 @@ from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.registry import RequestClass
-from paceline_planner.candidates import Load
+from paceline_planner.candidates import PlannedLoad
 from paceline_planner.goodput import PlannedSpeed, PoolModel
-from paceline_planner.lengths import Lengths
+from paceline_planner.lengths import RequestLengths
 from paceline_planner.quote import quotes
 
 app = command_app()
@@ -52,12 +52,12 @@ class Observed:
         longest = [cls.flows[-1] for cls in self.observation.demand.classes if cls.flows]
         return fsum(flow.arrivals / flow.seconds for flow in longest if flow.seconds > 0)
 
-    def lengths(self, prompt: int | None, output: int | None) -> Lengths:
+    def lengths(self, prompt: int | None, output: int | None) -> RequestLengths:
         """Of answered requests, with other means where they are given. Raises InvalidInput if none are known."""
         if self.learned.completed is not None and self.learned.completed.requests > 0:
-            found = Lengths.of(self.learned.completed)
+            found = RequestLengths.of(self.learned.completed)
         elif prompt and output:
-            found = Lengths(prompt, output)
+            found = RequestLengths(prompt, output)
         else:
             raise InvalidInput("--prompt", "no request was answered lately; give --prompt and --output in tokens")
         return replace(found, prompt=prompt or found.prompt, output=output or found.output)
@@ -101,7 +101,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
             "--slo", f"class {request_class} of {key} promises neither ttft nor tpot; write {SLO_EXAMPLE}"
         )
     pool, speed = observed.cheapest()
-    load = Load(rps or observed.rate, observed.lengths(prompt, tokens), asked)
+    load = PlannedLoad(rps or observed.rate, observed.lengths(prompt, tokens), asked)
     if not load.rate:
         raise InvalidInput("--rps", "no request arrives at the moment; give the requests a second")
     planned = PlannedSpeed(speed.step_time, speed.slots, speed.kv_tokens)
