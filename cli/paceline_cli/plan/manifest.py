@@ -1,16 +1,18 @@
 """A plan as an InferenceService, to apply or to edit: from the options, or from the file's own service."""
 
-from math import ceil
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from paceline_cli.plan.inputs import Subject
+from paceline_core.errors import InvalidInput
 from paceline_core.objects import API_VERSION
 from paceline_core.registry import RequestClass
 from paceline_core.units import duration
 from paceline_planner.candidates import PlannedPool
 from paceline_planner.goodput import LatencyPromise
 
+_QUANTILES = ("p50", "p90", "p95", "p99")
 _SPARE = 2
 """The pool may grow to so many times the planned replicas."""
 
@@ -40,7 +42,7 @@ def manifest(chosen: PlannedPool, subject: Subject, model: str, request_class: R
                     "name": "main",
                     "accelerator": replica.accelerator.name,
                     "gpusPerReplica": split.devices,
-                    "replicas": {"min": 1, "max": ceil(_SPARE * chosen.replicas)},
+                    "replicas": {"min": 1, "max": _SPARE * chosen.replicas},
                 }
             ],
         },
@@ -54,10 +56,17 @@ def _source(model: str) -> str:
 
 def _slo(promise: LatencyPromise) -> dict[str, Any]:
     slo: dict[str, Any] = {}
-    if promise.ttft_s != float("inf"):
-        slo["ttft"] = {f"p{round(promise.ttft_quantile * 100)}": duration(promise.ttft_s)}
+    if promise.ttft_s < inf:
+        slo["ttft"] = {_quantile(promise.ttft_quantile): duration(promise.ttft_s)}
         if promise.per_prompt_token:
             slo["ttft"]["per1kPromptTokens"] = duration(promise.per_prompt_token * 1000)
-    if promise.tpot_s != float("inf"):
-        slo["tpot"] = {f"p{round(promise.tpot_quantile * 100)}": duration(promise.tpot_s)}
+    if promise.tpot_s < inf:
+        slo["tpot"] = {_quantile(promise.tpot_quantile): duration(promise.tpot_s)}
     return slo
+
+
+def _quantile(quantile: float) -> str:
+    name = f"p{quantile * 100:g}"
+    if name not in _QUANTILES:
+        raise InvalidInput("--slo", f"a manifest knows {', '.join(_QUANTILES)}, and not {name}; promise one of them")
+    return name

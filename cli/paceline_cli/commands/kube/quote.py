@@ -59,7 +59,7 @@ class Observed:
         elif prompt and output:
             found = RequestLengths(prompt, output)
         else:
-            raise InvalidInput("--prompt", "no request was answered lately; give --prompt and --output in tokens")
+            raise InvalidInput("--prompt", "no request was answered lately; give --prompt and --osl in tokens")
         return replace(found, prompt=prompt or found.prompt, output=output or found.output)
 
     def cheapest(self) -> tuple[PoolSpec, PoolSpeed]:
