@@ -37,8 +37,8 @@ WARM = 0.2
 """The share of a run that is not scored."""
 STEP = 1.06
 """From one simulated rate to the next, until one keeps the promise and the other does not."""
-MOST_RUNS = 8
-LIMITS, ANSWERS = 60, 10
+MOST_RUNS = 5
+LIMITS, ANSWERS = 60, 20
 """A run lasts at least so many times the TTFT limit, and so many answers of the mean length at the TPOT limit."""
 _TARGET = ScaleTarget(ObjectKey("default", "chat"), "main")
 _LEAST = 1e-3

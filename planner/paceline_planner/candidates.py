@@ -45,8 +45,9 @@ class PlannedReplica:
 
     @property
     def name(self) -> str:
-        """`h100, tensor 4`."""
-        return f"{self.accelerator.name}, {self.split}" if self.split.devices > 1 else self.accelerator.name
+        """`4 h100 (tensor 4)`."""
+        split = f" ({self.split})" if self.split.devices > 1 else ""
+        return f"{self.split.devices} {self.accelerator.name}{split}"
 
     def fit(self, context: int) -> Fit:
         """Raises InvalidInput if the model cannot be split so."""

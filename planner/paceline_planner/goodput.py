@@ -5,8 +5,7 @@ times that many sequences decode at once, give or take the root of their number.
 TPOT, so what may be late are first tokens:
 
     prefill   prompts queue for the share of time that decodes leave them: a server for each engine, whose service time
-              is s = prefill / share, with the second moment E[prefill²]; since the engine goes by response ratios, a
-              prompt of x times the mean waits (1 - a) + a·x / (1 + cv²) times as long as the mean (Brinch Hansen 1971)
+              is s = prefill / share, with the second moment E[prefill²]
     slots     where sequences come near the most that slots and KV cache hold, requests queue for a place; the gateway
               lets those go first that can still be in time, so that a part of the late ones saves the others
 
@@ -110,12 +109,16 @@ class PoolModel:
     replicas: int = 1
     lanes: int = 1
 
+    @property
+    def alone(self) -> ReplicaModel:
+        """An engine that does nothing else."""
+        return ReplicaModel(self.speed, self.step_tokens, self.promise.tpot_s)
+
     @cached_property
     def engine(self) -> ReplicaModel:
-        """With the KV tokens that running sequences may hold, so that they fit at the predicted peak."""
+        """An engine under load, with the KV tokens that running sequences may hold to fit at the predicted peak."""
         held = self.mix.held_tokens / max(self.lengths.peak_tokens(), self.mix.held_tokens)
-        speed = replace(self.speed, kv_tokens=int(self.speed.kv_tokens * held))
-        return ReplicaModel(speed, self.step_tokens, self.promise.tpot_s)
+        return replace(self.alone, speed=replace(self.speed, kv_tokens=int(self.speed.kv_tokens * held)))
 
     @cached_property
     def mix(self) -> RequestMix:
@@ -165,12 +168,12 @@ class PoolModel:
 
     def idle_ttft_s(self, prompt: float) -> float:
         """TTFT of a prompt on a replica that does nothing else: no number of replicas makes it shorter."""
-        decode_s = self.engine.decode_step_s(0.0, 0.0)
+        decode_s = self.alone.decode_step_s(0.0, 0.0)
         return STEPS_AHEAD * decode_s + self._prefill_steps_s(self._prefill_s(prompt), 0.0, decode_s)
 
     def idle_tpot_s(self) -> float:
         """The step of a sequence that decodes alone."""
-        return self.engine.decode_step_s(1.0, self.mix.held_tokens)
+        return self.alone.decode_step_s(1.0, self.mix.held_tokens)
 
     def _late(self, rate: float, limit: Callable[[float], float]) -> float:
         """The share of first tokens that come later than the limit for their prompt."""
@@ -191,13 +194,11 @@ class PoolModel:
         share = self.engine.prefill_share(running, decode_s, self.mix)
         if share <= 0:
             return 1.0
-        mean_s, cv = self.mix.prefill_s, self._prefill_cv
-        load = each * mean_s / share
-        ahead_s = STEPS_AHEAD * decode_s * (1 + min(load, 1.0) * share / (1 - share))
+        service_s = self.mix.prefill_s / share
+        queue = _Queue(each * service_s, self.engines, service_s, self._prefill_cv)
+        ahead_s = STEPS_AHEAD * decode_s * (1 + min(queue.load, 1.0) * share / (1 - share))
         late = 0.0
         for part, prompt, seconds in zip(SHARES, *self._prompts, strict=True):
-            ratio = 1 - load + load * seconds / mean_s / (1 + cv**2)
-            queue = _Queue(load, self.engines, ratio * mean_s / share, cv)
             left = limit(prompt) - ahead_s - self._prefill_steps_s(seconds, running, decode_s)
             late += part * min(queue.share_waiting(left) + slots.share_late(left), 1.0)
         return late
@@ -221,7 +222,7 @@ class PoolModel:
 
     def _prefill_steps_s(self, seconds: float, running: float, decode_s: float) -> float:
         """The steps that so many seconds of prefill take, beside sequences that decode."""
-        longest_s = self.engine.prefill_step_s(running, decode_s, self.mix)
+        longest_s = self.alone.prefill_step_s(running, decode_s, self.mix)
         return seconds + ceil(seconds / longest_s - _ROUNDING) * decode_s
 
     def _step_s(self, each: float) -> float:

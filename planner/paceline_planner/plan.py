@@ -19,7 +19,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.units import brief, counted
 from paceline_planner.candidates import PlannedLoad, PlannedPool, PlannedReplica
 from paceline_planner.hardware import Accelerator
-from paceline_planner.promises import fewest_replicas, idle_latency, nearest_promise, quantile_prompt
+from paceline_planner.promises import WORTH, fewest_replicas, idle_latency, nearest_promise, quantile_prompt
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import MOST_DEVICES, splits
 from paceline_planner.steptime import Caps
@@ -40,7 +40,10 @@ class PlanDecision:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`chosen` is None if nothing keeps the promise; then `nearest` keeps another one, if anything fits."""
+    """`chosen` is None if nothing keeps the promise.
+
+    `nearest`: what keeps the nearest promise, if none is chosen and anything fits, or if what is chosen is mostly idle.
+    """
 
     shape: ModelShape
     load: PlannedLoad
@@ -66,7 +69,11 @@ def plan(
     chosen = ranked[0] if ranked else None
     if chosen is not None:
         walk.decisions.append(_cheapest(chosen, ranked))
-    nearest = None if chosen else _nearest(walk.fitting, load)
+    nearest = None
+    if chosen is None:
+        nearest = _nearest(walk.fitting, load)
+    elif chosen.pool.usable < WORTH:
+        nearest = _nearest([chosen.replica], load)
     return Plan(shape, load, chosen, tuple(_alternatives(ranked)), nearest, tuple(walk.decisions))
 
 
@@ -101,14 +108,14 @@ class _Walk:
             return [], PlanDecision("fits", accelerator.name, False, replicas[-1].fit(context).reason)
         fit = found[0].fit(context)
         room = f"{fit.weight_bytes / 1e9:.1f} GB of weights leave room for {fit.kv_tokens:,} KV tokens"
-        return found, PlanDecision("fits", accelerator.name, True, f"on {_devices(found[0])}: {room}")
+        return found, PlanDecision("fits", accelerator.name, True, f"on {found[0].name}: {room}")
 
     def _fast(
         self, accelerator: Accelerator, replicas: list[PlannedReplica]
     ) -> tuple[list[PlannedReplica], PlanDecision]:
         found = [replica for replica in replicas if _excess(replica, self.load) <= 1]
         best = found[0] if found else min(replicas, key=lambda replica: _excess(replica, self.load))
-        text = f"on {_devices(best)}: {_idle(best, self.load)}"
+        text = f"on {best.name}: {_idle(best, self.load)}"
         return found, PlanDecision("fast when idle", accelerator.name, bool(found), text)
 
     def _carries(
@@ -122,14 +129,8 @@ class _Walk:
             text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
             return [], PlanDecision("carries the rate", accelerator.name, False, text)
         best = min(found, key=_cost)
-        text = f"{counted(best.replicas, 'replica')} on {_devices(best.replica)} each, limited by {best.pool.limit}"
+        text = f"{counted(best.replicas, 'replica')} on {best.replica.name} each, limited by {best.pool.limit}"
         return [best.replica], PlanDecision("carries the rate", accelerator.name, True, text)
-
-
-def _devices(replica: PlannedReplica) -> str:
-    """`4 h100 (tensor 4)`."""
-    split = f" ({replica.split})" if replica.split.devices > 1 else ""
-    return f"{replica.split.devices} {replica.accelerator.name}{split}"
 
 
 def _idle(replica: PlannedReplica, load: PlannedLoad) -> str:
@@ -138,11 +139,11 @@ def _idle(replica: PlannedReplica, load: PlannedLoad) -> str:
     promise, prompt = load.promise, quantile_prompt(model)
     parts = []
     if promise.ttft_s < inf:
-        quantile = f"p{promise.ttft_quantile * 100:g}, {prompt:,.0f} tokens"
-        parts.append(f"TTFT {brief(ttft_s)} of {brief(promise.ttft_limit(prompt))} (prompt of {quantile})")
+        of = f"a prompt of {prompt:,.0f} tokens (p{promise.ttft_quantile * 100:g})"
+        parts.append(f"TTFT {brief(ttft_s)} for {of}, promised {brief(promise.ttft_limit(prompt))}")
     if promise.tpot_s < inf:
-        parts.append(f"TPOT {brief(tpot_s)} of {brief(promise.tpot_s)}")
-    return ", ".join(parts)
+        parts.append(f"TPOT {brief(tpot_s)}, promised {brief(promise.tpot_s)}")
+    return "; ".join(parts)
 
 
 def _cost(candidate: PlannedPool) -> tuple[float, int, float]:
@@ -167,7 +168,7 @@ def _alternatives(ranked: Sequence[PlannedPool]) -> Iterator[PlannedPool]:
 def _cheapest(chosen: PlannedPool, ranked: Sequence[PlannedPool]) -> PlanDecision:
     price = chosen.dollars_per_hour
     cost = f"${price:.2f} an hour" if price is not None else f"{counted(chosen.devices, 'device')} of unknown price"
-    what = f"{counted(chosen.replicas, 'replica')} on {_devices(chosen.replica)}"
+    what = f"{counted(chosen.replicas, 'replica')} on {chosen.replica.name}"
     text = f"{what}: {cost}, the cheapest of {len(ranked)} that carry the rate"
     return PlanDecision("costs least", chosen.replica.accelerator.name, True, text)
 

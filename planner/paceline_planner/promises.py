@@ -10,7 +10,7 @@ from paceline_planner.goodput import LatencyPromise, PoolModel
 MOST_REPLICAS: Final = 4096
 _SLACKS: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 """How much longer than an idle replica's latency limits are tried, until replicas are not mostly idle."""
-_WORTH: Final = 0.5
+WORTH: Final = 0.5
 """The usable share from which on a promise is worth naming."""
 
 
@@ -58,7 +58,7 @@ def nearest_promise(
     for slack in _SLACKS:
         pool = fewest_replicas(make(_loosened(make(asked), slack)), rate)
         found = pool or found
-        if pool is not None and pool.usable >= _WORTH:
+        if pool is not None and pool.usable >= WORTH:
             return pool
     return found
 

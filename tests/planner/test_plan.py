@@ -39,7 +39,7 @@ def test_a_70b_for_chats_takes_four_h100_a_replica_and_l4s_are_too_slow() -> Non
         ("h100", "costs least", True),
     ]
     assert "141.1 GB of weights" in found.decisions[0].text
-    assert "TPOT 84ms of 50ms" in found.decisions[4].text
+    assert "TPOT 84ms, promised 50ms" in found.decisions[4].text
 
 
 def test_the_plan_carries_the_rate_within_the_promise_and_costs_least() -> None:

@@ -24,7 +24,6 @@ from paceline_cli.plan.command import (
 )
 from paceline_cli.plan.document import load_document
 from paceline_cli.plan.quotes import quote_documents, quote_lines
-from paceline_cli.plan.table import devices as devices_of
 from paceline_cli.plan.table import load_line, model_line
 from paceline_core.errors import PacelineError
 from paceline_core.registry import RequestClass
@@ -64,7 +63,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
     price = replica_price(best.replica.accelerator, best.replica.split.devices)
     rows = quotes(lambda asked: best.replica.pool(replace(load, promise=asked)), load.promise, rps, price)
     if as_json:
-        document = {"v": 1, "load": load_document(load), "of": devices_of(best), "quotes": quote_documents(rows)}
+        document = {"v": 1, "load": load_document(load), "of": best.replica.name, "quotes": quote_documents(rows)}
         typer.echo(json.dumps(document, indent=1))
         return
-    typer.echo("\n".join((model_line(found.shape), load_line(load), "", *quote_lines(rows, devices_of(best)))))
+    typer.echo("\n".join((model_line(found.shape), load_line(load), "", *quote_lines(rows, best.replica.name))))

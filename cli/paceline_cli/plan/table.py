@@ -25,6 +25,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield ""
     if plan.chosen is not None:
         yield from _chosen(plan.chosen)
+        if plan.nearest is not None:
+            yield f"  mostly idle, since an idle replica is hardly faster than promised; {_kept(plan.nearest)}"
         yield ""
         yield from table(_header(plan.load.promise), [_cells(one) for one in (plan.chosen, *plan.alternatives)])
     else:
@@ -68,15 +70,9 @@ def promise_text(promise: LatencyPromise) -> str:
 
 def _chosen(one: PlannedPool) -> Iterator[str]:
     cost = "of unknown price" if one.dollars_per_hour is None else f"${one.dollars_per_hour:.2f} an hour"
-    yield f"{counted(one.replicas, 'replica')} of {devices(one)}, {cost}"
+    yield f"{counted(one.replicas, 'replica')} of {one.replica.name}, {cost}"
     yield f"  goodput {one.goodput:.3g} requests/s: {one.pool.usable:.0%} of what the replicas sustain"
     yield f"  beyond it {_LIMITS[one.pool.limit]}"
-
-
-def devices(one: PlannedPool) -> str:
-    """`4 h100 (tensor 4)`."""
-    split = one.replica.split
-    return f"{split.devices} {one.replica.accelerator.name}" + (f" ({split})" if split.devices > 1 else "")
 
 
 def _header(promise: LatencyPromise) -> tuple[str, ...]:
@@ -88,7 +84,7 @@ def _cells(one: PlannedPool) -> tuple[str, ...]:
     price, each, watts = one.dollars_per_hour, one.dollars_per_million_tokens, one.tokens_per_s_per_watt
     return (
         str(one.replicas),
-        devices(one),
+        one.replica.name,
         brief(one.ttft_s),
         brief(one.tpot_s),
         f"{one.goodput:.3g}/s",
@@ -104,9 +100,12 @@ def nearest_lines(nearest: PlannedPool | None) -> Iterator[str]:
     if nearest is None:
         yield "nothing fits: see below what is missing"
         return
-    cost = "" if nearest.dollars_per_hour is None else f", ${nearest.dollars_per_hour:.2f} an hour"
     yield "nothing keeps this promise"
-    yield (
-        f"  the nearest one is {promise_text(nearest.load.promise)}, which {counted(nearest.replicas, 'replica')} of "
-        f"{devices(nearest)} keep{'s' if nearest.replicas == 1 else ''}{cost}"
-    )
+    yield f"  the nearest one: {_kept(nearest)}"
+
+
+def _kept(nearest: PlannedPool) -> str:
+    """`3 replicas of 8 h200 (tensor 8) would keep ttft p95 940ms, $119.52 an hour`."""
+    cost = "" if nearest.dollars_per_hour is None else f", ${nearest.dollars_per_hour:.2f} an hour"
+    replicas = f"{counted(nearest.replicas, 'replica')} of {nearest.replica.name}"
+    return f"{replicas} would keep {promise_text(nearest.load.promise)}{cost}"
