@@ -16,7 +16,7 @@ from benchmarks.planner.cells import Cell, grid, simulated_goodput
 from paceline_core.clock import SystemClock
 
 ERROR = Bar(10.0)
-REQUESTS = 3000
+REQUESTS = 2000
 
 
 def parts(quick: bool) -> Iterator[Measured]:

@@ -9,6 +9,7 @@ from tests.every import cases
 from paceline_autoscaler.output.feasibility import slo_feasible
 from paceline_autoscaler.state import LearnedState, PoolSpeed
 from paceline_autoscaler.types import CompletedRequests, SloTarget
+from paceline_core.objects.fields import Metric
 from paceline_core.wire import StepTime
 
 STEP = StepTime(base=0.02, prefill=1e-4, sequence=1e-5, kv=0.0)
@@ -17,8 +18,8 @@ ALIKE = CompletedRequests(10, 10 * 4000, 0, 10 * 200, 10 * 8_000_000, 10 * 200 *
 LEARNED = LearnedState(completed=ALIKE, speeds=(PoolSpeed("main", STEP, 64, 500_000),))
 
 
-def target(metric: str, seconds: float, quantile: float = 0.95) -> SloTarget:
-    return SloTarget(INTERACTIVE, metric, quantile, seconds)  # type: ignore[arg-type]
+def target(metric: Metric, seconds: float, quantile: float = 0.95) -> SloTarget:
+    return SloTarget(INTERACTIVE, metric, quantile, seconds)
 
 
 @cases(
