@@ -5,7 +5,9 @@ times that many sequences decode at once, give or take the root of their number.
 TPOT, so what may be late are first tokens:
 
     prefill   prompts queue for the share of time that decodes leave them: a server for each engine, whose service time
-              is s = prefill / share, with the second moment E[prefill²]
+              is s = prefill / share, with the second moment E[prefill²]; the engine's order is half first come, first
+              served, and half by response ratio, where a prompt of x times the mean waits (1 - a) + a·x / (1 + cv²)
+              times as long as the mean one (Brinch Hansen 1971)
     slots     where sequences come near the most that slots and KV cache hold, requests queue for a place; the gateway
               lets those go first that can still be in time, so that a part of the late ones saves the others
 
@@ -195,10 +197,12 @@ class PoolModel:
         if share <= 0:
             return 1.0
         service_s = self.mix.prefill_s / share
-        queue = _Queue(each * service_s, self.engines, service_s, self._prefill_cv)
-        ahead_s = STEPS_AHEAD * decode_s * (1 + min(queue.load, 1.0) * share / (1 - share))
+        load, cv = each * service_s, self._prefill_cv
+        ahead_s = STEPS_AHEAD * decode_s * (1 + min(load, 1.0) * share / (1 - share))
         late = 0.0
         for part, prompt, seconds in zip(SHARES, *self._prompts, strict=True):
+            by_ratio = 1 - load + load * seconds / self.mix.prefill_s / (1 + cv**2)
+            queue = _Queue(load, self.engines, (1 + by_ratio) / 2 * service_s, cv)
             left = limit(prompt) - ahead_s - self._prefill_steps_s(seconds, running, decode_s)
             late += part * min(queue.share_waiting(left) + slots.share_late(left), 1.0)
         return late

@@ -65,7 +65,7 @@ def test_a_plan_says_at_once_how_many_replicas_of_what_at_which_cost(folder: Pat
         "20 requests/s of 1,000 prompt and 200 output tokens (cv 1), promised ttft p95 500ms, tpot p95 50ms"
     )
     assert lines[3] == "1 replica of 1 h100, $3.93 an hour"
-    assert lines[4].startswith("  goodput 21.6 requests/s: 9")
+    assert lines[4].startswith("  goodput 22 requests/s: 9")
     header, first, *_ = lines[7:]
     assert header.split() == [
         "REPLICAS",
