@@ -11,7 +11,7 @@ from benchmarks.harness import quantile
 from benchmarks.scheduling.policies import OURS, SchedulingVariant
 
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
-from paceline_planner import hardware, memory, shapes, steptime
+from paceline_planner import accelerators, memory, shapes, steptime
 from paceline_planner.step_clock import FittedClock
 from paceline_planner.steptime import Caps, StepWork
 from paceline_simulator.engine import STOPS, EngineSpec, SimulatedEngine, Submission
@@ -30,7 +30,7 @@ def h100(
     page_tokens: int, share: float = 1.0, variant: SchedulingVariant = OURS, sequences: int = SEQUENCES
 ) -> EngineSpec:
     """Llama 3.1 8B in bf16 on one H100 with a `share` of the KV memory that the planner finds."""
-    shape, device = shapes.shape("llama-3.1-8b"), hardware.accelerator("h100")
+    shape, device = shapes.shape("llama-3.1-8b"), accelerators.accelerator("h100")
     caps = Caps(STEP_TOKENS, SEQUENCES)
     fit = memory.fits(shape, device, context=shape.max_context, caps=caps)
     pages = int(fit.kv_bytes * share) // (page_tokens * shape.kv_bytes_per_token)

@@ -29,7 +29,7 @@ from paceline_core.objects import (
 from paceline_local import LOCAL_TENANT, NAMESPACE
 from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
 from paceline_local.warnings import manifest_warnings
-from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators
+from paceline_planner.service_devices import unknown_accelerators, unmanaged_accelerators
 
 _LOCAL_TENANT_DOCUMENT: dict[str, Any] = {
     "apiVersion": API_VERSION,

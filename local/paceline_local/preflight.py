@@ -14,8 +14,10 @@ from paceline_core.launch import invalid_filters, unsupported
 from paceline_core.manifests import ParsedManifest
 from paceline_core.objects import AcceleratorProfile, FieldError, ResolvedService
 from paceline_planner import coldstart
-from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, budget_doubts, from_profile, unknown_accelerators
-from paceline_planner.shapes import from_config
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.hardware import Accelerator, Dtype, from_profile
+from paceline_planner.model_config import from_config
+from paceline_planner.service_devices import budget_doubts, unknown_accelerators
 from paceline_workers.model_source import locate, read_object
 
 FILE = "file://"

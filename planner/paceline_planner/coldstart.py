@@ -12,7 +12,7 @@ from typing import Any
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.field_errors import FieldError
 from paceline_core.objects.resolved import ResolvedEmulation, ResolvedService
-from paceline_planner import hardware, memory, shapes
+from paceline_planner import accelerators, memory, shapes
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import Caps
@@ -32,7 +32,7 @@ class Stage:
 
 
 def stages(
-    shape: ModelShape, accelerator: Accelerator, total_override: float | None = None, *, tensor: int = 1
+    shape: ModelShape, accelerator: Accelerator, total_override: float | None = None, *, devices: int = 1
 ) -> tuple[Stage, ...]:
     """The stages in order. With `total_override` they keep their proportions and add up to that many seconds.
 
@@ -40,7 +40,7 @@ def stages(
     """
     if total_override is not None and total_override < 0:
         raise InvalidInput("coldStart", f"{total_override} seconds is negative; use 0s or more")
-    load = shape.weight_bytes / (accelerator.efficiency.load * tensor)
+    load = shape.weight_bytes / (accelerator.efficiency.load * devices)
     planned = {"schedule": SCHEDULE, "pull": PULL, "load": load, "warm": WARM}
     scale = 1.0 if total_override is None else total_override / sum(planned.values())
     return tuple(Stage(name, seconds * scale) for name, seconds in planned.items())
@@ -51,7 +51,7 @@ def refusals(service: ResolvedService) -> Iterator[FieldError]:
     if (emulation := service.engine.emulation) is None:
         return
     asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-        "accelerator": (emulation.accelerator, hardware.CATALOGUE),
+        "accelerator": (emulation.accelerator, accelerators.CATALOGUE),
         "model": (emulation.model, shapes.CATALOGUE),
     }
     unknown = {field: catalogue for field, (name, catalogue) in asked.items() if name not in catalogue}
@@ -70,7 +70,7 @@ def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memo
     engine = service.engine
     return memory.fits(
         shapes.shape(emulation.model),
-        hardware.accelerator(emulation.accelerator),
+        accelerators.accelerator(emulation.accelerator),
         context=engine.max_model_len or 1,
         caps=Caps(engine.step_tokens, engine.max_seqs),
     )

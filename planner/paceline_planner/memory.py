@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
-from paceline_planner.steptime import DEFAULT_CAPS, Caps, check_tensor
+from paceline_planner.splits import ONE_DEVICE, DeviceSplit, check_split, stage_kv_bytes_per_token, stage_weight_bytes
+from paceline_planner.steptime import DEFAULT_CAPS, Caps
 
 USABLE = 0.95
 """The share of a device's memory that is planned with."""
@@ -31,26 +32,34 @@ class Fit:
 def reserve_bytes(shape: ModelShape, caps: Caps = DEFAULT_CAPS) -> int:
     """Activations of one full step and the logits of all its sequences, on one device."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    widths = 3 * shape.hidden + queries + 2 * keys + 3 * shape.ffn
+    widths = 3 * shape.hidden + queries + 2 * keys + 3 * shape.mlp_width
     return caps.step_tokens * widths * max(shape.weight_dtype.size, 2) + caps.sequences * shape.vocab * _LOGIT_BYTES
 
 
-def kv_tokens(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, tensor: int = 1) -> int:
-    """Tokens of KV cache that a replica on `tensor` devices holds; 0 if the weights already fill them."""
-    check_tensor(shape, accelerator, tensor)
-    reserve = reserve_bytes(shape, caps) * tensor
-    rest = int(accelerator.memory * USABLE) * tensor - shape.weight_bytes - reserve
-    return max(rest // shape.kv_bytes_per_token, 0)
+def kv_tokens(
+    shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, split: DeviceSplit = ONE_DEVICE
+) -> int:
+    """Tokens of KV cache that a replica holds, by its largest stage; 0 if the weights already fill it."""
+    check_split(shape, accelerator, split)
+    reserve = reserve_bytes(shape, caps) * split.tensor
+    rest = int(accelerator.memory * USABLE) * split.tensor - stage_weight_bytes(shape, split) - reserve
+    return max(rest // stage_kv_bytes_per_token(shape, split), 0)
 
 
 def fits(
-    shape: ModelShape, accelerator: Accelerator, *, context: int, caps: Caps = DEFAULT_CAPS, tensor: int = 1
+    shape: ModelShape,
+    accelerator: Accelerator,
+    *,
+    context: int,
+    caps: Caps = DEFAULT_CAPS,
+    split: DeviceSplit = ONE_DEVICE,
 ) -> Fit:
-    """Whether a replica on `tensor` devices can hold at least one sequence of `context` tokens, and why not."""
-    tokens = kv_tokens(shape, accelerator, caps=caps, tensor=tensor)
-    reserve = reserve_bytes(shape, caps) * tensor
-    needs = f"weights of {_gb(shape.weight_bytes)} and {_gb(reserve)} of activations"
-    room = f"{_gb(int(accelerator.memory * USABLE) * tensor)} usable on {tensor} x {accelerator.name}"
+    """Whether a replica can hold at least one sequence of `context` tokens, and why not."""
+    tokens = kv_tokens(shape, accelerator, caps=caps, split=split)
+    reserve = reserve_bytes(shape, caps) * split.devices
+    needs = f"weights of {gigabytes(shape.weight_bytes)} and {gigabytes(reserve)} of activations"
+    usable = int(accelerator.memory * USABLE) * split.devices
+    room = f"{gigabytes(usable)} usable on {split.devices} x {accelerator.name}"
     return Fit(
         fits=tokens >= context,
         reason=f"{shape.name}: {needs} in {room} {_verdict(tokens, context)}",
@@ -70,5 +79,5 @@ def _verdict(tokens: int, context: int) -> str:
     return f"leave room for {tokens:,} KV tokens, less than one sequence of {context:,}; shorten maxModelLen or {fix}."
 
 
-def _gb(size: int) -> str:
+def gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB"

@@ -1,16 +1,52 @@
-"""The shape of a dense decoder: its layers, widths and heads, and so its parameters and bytes.
+"""The shape of a decoder: its layers, widths, heads and experts, and so its parameters and bytes.
 
-Counts are exact for the Llama family (embedding, attention, gated MLP, RMS norms, output matrix): they equal the totals
-of the published checkpoints. A shape is read from a Hugging Face config.json; every refusal names the field and the
-fix. Known hole: mixture-of-experts, latent attention and encoder models are refused.
+Counts are exact for the Llama family (embedding, attention, gated MLP or mixture of them, RMS norms, output matrix):
+they equal the totals of the published checkpoints. `model_config` reads shapes from a Hugging Face config.json.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.hardware import Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts in place of the MLP: each token passes `active` of `count` experts of inner width `ffn`.
+
+    `shared`: inner width of the experts that every token passes, in sum; `dense_layers`: layers with a plain MLP.
+    """
+
+    count: int
+    active: int
+    ffn: int
+    shared: int = 0
+    dense_layers: int = 0
+
+    def touched(self, tokens: int) -> float:
+        """Experts of a layer that so many tokens need, if each token chooses evenly: E·(1 - (1 - k/E)^t)."""
+        return self.count * (1 - (1 - self.active / self.count) ** tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the matrices of the layers are stored; embedding, output matrix and norms keep the model's own type.
+
+    `bits`: of one weight, its share of scales and zero points included; `computed`: the type of its products.
+    """
+
+    name: str
+    bits: float
+    computed: Dtype
+
+
+FP8 = Quantization("fp8", 8.0, Dtype.FP8)
+INT8 = Quantization("int8", 8.0, Dtype.INT8)
+INT4 = Quantization("int4", 4 + (16 + 4) / 128, Dtype.BF16)
+"""In groups of 128, each with a scale of 16 bits and a zero point of 4, as AWQ and GPTQ store them; it is widened to
+bf16 before it is multiplied."""
+QUANTIZATIONS: Mapping[str, Quantization] = {item.name: item for item in (FP8, INT8, INT4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +72,18 @@ class ModelShape:
     qk_norm: bool = False
     weight_dtype: Dtype = Dtype.BF16
     kv_dtype: Dtype = Dtype.BF16
+    experts: Experts | None = None
+    quantization: Quantization | None = None
+
+    @property
+    def attention_matrices(self) -> int:
+        """Parameters of one layer's projections."""
+        return 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
 
     @property
     def layer_matrices(self) -> int:
-        """Parameters of one layer that are multiplied with every token."""
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return 2 * self.hidden * (queries + keys) + 3 * self.hidden * self.ffn
+        """Parameters of one dense layer that are multiplied with every token."""
+        return self.attention_matrices + 3 * self.hidden * self.ffn
 
     @property
     def layer_vectors(self) -> int:
@@ -52,32 +94,77 @@ class ModelShape:
             2 * self.hidden + biases + self.mlp_bias * (2 * self.ffn + self.hidden) + self.qk_norm * 2 * self.head_dim
         )
 
+    def matrices(self, experts: float) -> float:
+        """Parameters of all layers' matrices with so many of each layer's routed experts."""
+        if self.experts is None:
+            return self.layers * self.layer_matrices
+        mixed, each = self.layers - self.experts.dense_layers, 3 * self.hidden
+        router = self.hidden * self.experts.count + bool(self.experts.shared) * self.hidden
+        passed = experts * self.experts.ffn + self.experts.shared
+        mixture = self.attention_matrices + router + each * passed
+        return self.experts.dense_layers * self.layer_matrices + mixed * mixture
+
+    @property
+    def stored_matrices(self) -> int:
+        """Parameters of all layers' matrices."""
+        return round(self.matrices(self.experts.count if self.experts else 0))
+
+    @property
+    def active_matrices(self) -> int:
+        """Those of them that one token is multiplied with."""
+        return round(self.matrices(self.experts.active if self.experts else 0))
+
     @property
     def vocabulary_matrix(self) -> int:
         """Parameters of the embedding, and of the output matrix."""
         return self.vocab * self.hidden
 
     @property
+    def vocabulary(self) -> int:
+        """Parameters of both, a tied matrix counted once."""
+        return self.vocabulary_matrix * (1 if self.tied else 2)
+
+    @property
     def parameters(self) -> int:
-        """All parameters, a tied matrix counted once."""
-        matrices = self.vocabulary_matrix * (1 if self.tied else 2)
-        return matrices + self.layers * (self.layer_matrices + self.layer_vectors) + self.hidden
+        return self.vocabulary + self.stored_matrices + self.layers * self.layer_vectors + self.hidden
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the checkpoint and, whole, of the device memory that it takes."""
-        return self.parameters * self.weight_dtype.size
+        vectors = self.layers * self.layer_vectors + self.hidden
+        return round(self.matrix_bytes(self.stored_matrices)) + (self.vocabulary + vectors) * self.weight_dtype.size
+
+    def matrix_bytes(self, parameters: float) -> float:
+        """Bytes of so many parameters of the layers' matrices."""
+        return parameters * (self.quantization.bits / 8 if self.quantization else self.weight_dtype.size)
+
+    def step_matrix_bytes(self, tokens: int) -> float:
+        """Bytes of the layers' matrices that a step of so many tokens reads."""
+        return self.matrix_bytes(self.matrices(self.experts.touched(tokens) if self.experts else 0))
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that every step reads: all matrices and the output matrix; of the embedding, a few rows at most."""
-        return (self.layers * self.layer_matrices + self.vocabulary_matrix) * self.weight_dtype.size
+        """Bytes that a step of one token reads: matrices and the output matrix; of the embedding, a row at most."""
+        return round(self.step_matrix_bytes(1)) + self.vocabulary_matrix * self.weight_dtype.size
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of keys and values of one token in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_dtype.size
 
+    @property
+    def mlp_width(self) -> int:
+        """Inner width that one token passes in a layer."""
+        if self.experts is None:
+            return self.ffn
+        return self.experts.active * self.experts.ffn + self.experts.shared
+
+
+LLAMA_3_2_1B = ModelShape(
+    "llama-3.2-1b", layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256,
+    max_context=131072, tied=True,
+)  # fmt: skip
+"""Source: config.json of meta-llama/Llama-3.2-1B; 1,235,814,400 parameters."""
 
 LLAMA_3_1_8B = ModelShape(
     "llama-3.1-8b", layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256,
@@ -97,7 +184,43 @@ LLAMA_3_3_70B = ModelShape(
 )  # fmt: skip
 """Source: config.json of meta-llama/Llama-3.3-70B-Instruct; 70,553,706,496 parameters."""
 
-CATALOGUE: Mapping[str, ModelShape] = {item.name: item for item in (LLAMA_3_1_8B, QWEN3_32B, LLAMA_3_3_70B)}
+LLAMA_3_1_405B = ModelShape(
+    "llama-3.1-405b", layers=126, hidden=16384, heads=128, kv_heads=8, head_dim=128, ffn=53248, vocab=128256,
+    max_context=131072,
+)  # fmt: skip
+"""Source: config.json of meta-llama/Llama-3.1-405B; 405,853,388,800 parameters."""
+
+QWEN3_0_6B = ModelShape(
+    "qwen3-0.6b", layers=28, hidden=1024, heads=16, kv_heads=8, head_dim=128, ffn=3072, vocab=151936,
+    max_context=40960, tied=True, qk_norm=True,
+)  # fmt: skip
+"""Source: config.json of Qwen/Qwen3-0.6B; 596,049,920 parameters."""
+
+QWEN3_14B = ModelShape(
+    "qwen3-14b", layers=40, hidden=5120, heads=40, kv_heads=8, head_dim=128, ffn=17408, vocab=151936,
+    max_context=40960, qk_norm=True,
+)  # fmt: skip
+"""Source: config.json of Qwen/Qwen3-14B; 14,768,307,200 parameters."""
+
+QWEN3_30B_A3B = ModelShape(
+    "qwen3-30b-a3b", layers=48, hidden=2048, heads=32, kv_heads=4, head_dim=128, ffn=6144, vocab=151936,
+    max_context=40960, qk_norm=True, experts=Experts(128, 8, 768),
+)  # fmt: skip
+"""Source: config.json of Qwen/Qwen3-30B-A3B; 30,532,122,624 parameters."""
+
+MIXTRAL_8X7B = ModelShape(
+    "mixtral-8x7b", layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=32000,
+    max_context=32768, experts=Experts(8, 2, 14336),
+)  # fmt: skip
+"""Source: config.json of mistralai/Mixtral-8x7B-v0.1; 46,702,792,704 parameters."""
+
+CATALOGUE: Mapping[str, ModelShape] = {
+    item.name: item
+    for item in (
+        LLAMA_3_2_1B, LLAMA_3_1_8B, LLAMA_3_3_70B, LLAMA_3_1_405B, QWEN3_0_6B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B,
+        MIXTRAL_8X7B,
+    )
+}  # fmt: skip
 
 
 def shape(name: str) -> ModelShape:
@@ -105,82 +228,3 @@ def shape(name: str) -> ModelShape:
     if name not in CATALOGUE:
         raise InvalidInput("model", f"{name!r} is not a known shape; use one of {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
-
-
-SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3")
-MISTRAL = ("mistral", "ministral")
-"""Names of one architecture; the second lists the types of its layers."""
-
-_MOST, _MOST_LAYERS = 1 << 31, 10_000
-_DTYPES = {"float32": Dtype.FP32, "bfloat16": Dtype.BF16, "float16": Dtype.FP16}
-
-
-def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
-    """The shape in `config`; raises InvalidInput on a missing, malformed or unsupported field.
-
-    A missing `num_key_value_heads` means as many as heads, a missing `head_dim` hidden size over heads, a missing
-    `dtype` float32: the defaults of `transformers`. The KV cache has the type of the weights.
-    """
-    kind = _architecture(config)
-    heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")
-    kv_heads = heads if config.get("num_key_value_heads") is None else _count(config, "num_key_value_heads")
-    if heads % kv_heads:
-        raise InvalidInput("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-    text = config.get("dtype") or config.get("torch_dtype") or "float32"
-    if not isinstance(text, str) or text not in _DTYPES:
-        raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
-    dtype = _DTYPES[text]
-    attention_bias = _flag(config, "attention_bias") and kind not in MISTRAL
-    return ModelShape(
-        name=name or str(config.get("_name_or_path") or kind),
-        layers=_count(config, "num_hidden_layers", most=_MOST_LAYERS),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=_head_dim(config, hidden, heads),
-        ffn=_count(config, "intermediate_size"),
-        vocab=_count(config, "vocab_size"),
-        max_context=_count(config, "max_position_embeddings"),
-        tied=_flag(config, "tie_word_embeddings"),
-        qkv_bias=attention_bias or kind == "qwen2",
-        output_bias=attention_bias and kind != "qwen2",
-        mlp_bias=_flag(config, "mlp_bias") and kind == "llama",
-        qk_norm=kind == "qwen3",
-        weight_dtype=dtype,
-        kv_dtype=dtype,
-    )
-
-
-def _architecture(config: Mapping[str, Any]) -> str:
-    kind = config.get("model_type")
-    if kind not in SUPPORTED:
-        raise InvalidInput("model_type", f"{kind!r} is not supported; use one of {', '.join(SUPPORTED)}")
-    if config.get("quantization_config"):
-        raise InvalidInput("quantization_config", "quantized checkpoints are not supported; use the original weights")
-    return str(kind)
-
-
-def _count(config: Mapping[str, Any], field: str, *, most: int = _MOST) -> int:
-    value = config.get(field)
-    if value is None:
-        raise InvalidInput(field, "is missing; config.json must give it as a positive whole number")
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(field, f"{value!r} is not a positive whole number")
-    if value > most:
-        raise InvalidInput(field, f"{value} is over {most}, the most that is read")
-    return value
-
-
-def _flag(config: Mapping[str, Any], field: str) -> bool:
-    value = config.get(field, False)
-    if not isinstance(value, bool):
-        raise InvalidInput(field, f"{value!r} is neither true nor false")
-    return value
-
-
-def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
-    if config.get("head_dim") is not None:
-        return _count(config, "head_dim")
-    if hidden % heads:
-        raise InvalidInput("head_dim", f"is missing, and {heads} heads do not divide the hidden size {hidden}")
-    return hidden // heads

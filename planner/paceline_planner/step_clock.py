@@ -20,6 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.wire import StepTime
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
+from paceline_planner.splits import ONE_DEVICE, DeviceSplit
 from paceline_planner.steptime import StepWork, step_seconds
 
 
@@ -31,14 +32,14 @@ class StepClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RooflineClock:
-    """A model on `tensor` devices. `seconds` raises InvalidInput if the model cannot be split that way."""
+    """A model on the devices of one replica. `seconds` raises InvalidInput if the model cannot be split that way."""
 
     shape: ModelShape
     accelerator: Accelerator
-    tensor: int = 1
+    split: DeviceSplit = ONE_DEVICE
 
     def seconds(self, work: StepWork) -> float:
-        return step_seconds(self.shape, self.accelerator, work, self.tensor)
+        return step_seconds(self.shape, self.accelerator, work, self.split)
 
 
 @dataclass(frozen=True, slots=True)

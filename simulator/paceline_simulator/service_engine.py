@@ -14,8 +14,11 @@ from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.launch.build import FIELDS, Binding, worker_config
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
-from paceline_planner import coldstart, shapes
-from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, pool_price, replica_devices
+from paceline_planner import coldstart
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.hardware import Accelerator, Dtype
+from paceline_planner.model_config import from_config
+from paceline_planner.service_devices import pool_price, replica_devices
 from paceline_planner.shapes import ModelShape
 from paceline_planner.step_clock import FittedClock, RooflineClock, StepClock
 from paceline_simulator.cluster import PoolPlan, StartTimes
@@ -138,7 +141,7 @@ def _device(pool: ResolvedPool, place: int, find: Find) -> Accelerator:
 def _model(service: ResolvedService) -> ModelShape:
     """The shape of the model's own config.json, which must be on this machine."""
     try:
-        return shapes.from_config(read_object(locate(service.model.source) / "config.json"), name=service.key)
+        return from_config(read_object(locate(service.model.source) / "config.json"), name=service.key)
     except InvalidInput as error:
         message = f"a simulation reads the model's config.json, which fails ({error}); {_EMULATE}"
         raise InvalidInput("spec.model.source", message) from None

@@ -14,7 +14,6 @@ from hashlib import sha256
 from math import fsum, inf
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, price
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.policies.fluid_types import DemandBin
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy
 from paceline_autoscaler.state import PoolSpeed
@@ -23,6 +22,7 @@ from paceline_core import __version__
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedClass, Target
 from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_planner.replica import LengthFactors, ReplicaModel
 from paceline_simulator.bins import demand_bins
 from paceline_simulator.policies import policy_of, static_replicas
 from paceline_simulator.replay import Replay

@@ -12,7 +12,6 @@ from math import inf
 from random import Random
 
 from paceline_autoscaler.model.capacity import TokenMix, price
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_autoscaler.state import Knowledge, PoolSpeed, State
@@ -30,6 +29,7 @@ from paceline_autoscaler.types import (
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState, RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, StepTime
+from paceline_planner.replica import LengthFactors, ReplicaModel
 
 SERVICE = "default/chat"
 STEP_TIME = StepTime(base=6e-3, prefill=36e-6, sequence=4e-6, kv=4e-8, observations=100)

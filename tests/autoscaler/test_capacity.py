@@ -18,11 +18,11 @@ from paceline_autoscaler.model.capacity import (
     work_level,
     work_rate,
 )
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import ClassSignals, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
+from paceline_planner.replica import LengthFactors, ReplicaModel
 
 H100 = StepTime(base=6e-3, prefill=36e-6, sequence=4e-6, kv=4e-8)
 SPEED = PoolSpeed("main", H100, slots=64, kv_tokens=400_000)

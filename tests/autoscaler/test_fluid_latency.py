@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_queue import Part
 from paceline_autoscaler.policies.fluid_types import CLASS, LengthSpread
 from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime
+from paceline_planner.replica import RequestMix
 
 STEP = StepTime(base=0.02, prefill=1e-4, context=1e-8)
 MIX = RequestMix(1000.0, 1000.0, 50.0, 0.1 + 1e-8 * 500_000, 0.0, 0.0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
+from paceline_planner.replica import RequestMix
 
 ONE_SECOND = RequestMix(1000.0, 1000.0, 100.0, 1.0, 0.0, 0.0)
 """A request whose prompt takes a second."""

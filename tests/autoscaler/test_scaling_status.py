@@ -77,6 +77,7 @@ def test_a_service_that_keeps_its_slo() -> None:
     assert status["cost"] == {"perHour": "4.00"}
     assert {row["type"]: row["status"] for row in status["conditions"]} == {
         "SLOMet": "True",
+        "SLOFeasible": "Unknown",
         "MetricsFresh": "True",
         "ScalingActive": "True",
         "ScalingLimited": "False",

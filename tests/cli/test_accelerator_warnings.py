@@ -45,7 +45,8 @@ def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
 def test_an_unknown_accelerator_is_told_with_the_known_ones(tmp_path: Path) -> None:
     (note,) = noted(tmp_path, service("h1000"))
     assert note == (
-        "spec.pools[0].accelerator: 'h1000' is none of h100, h200, l4, cpu, which are known here; did you mean h100?; "
+        "spec.pools[0].accelerator: 'h1000' is none of a100, b200, h100, h200, l4, l40s, rtx-4090, rtx-5090, "
+        "rtx-6000-ada, rtx-pro-6000, mi300x, tpu-v5e, cpu, which are known here; did you mean h100?; "
         "write one of them, or add an AcceleratorProfile h1000"
     )
 
@@ -53,28 +54,28 @@ def test_an_unknown_accelerator_is_told_with_the_known_ones(tmp_path: Path) -> N
 def test_a_run_refuses_an_accelerator_that_none_of_its_files_knows(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(yaml.safe_dump(service("h1000")))
-    with pytest.raises(ManifestError, match=r"spec.pools\[0\].accelerator: 'h1000' is none of h100, h200, l4, cpu"):
+    with pytest.raises(ManifestError, match=r"spec.pools\[0\].accelerator: 'h1000' is none of a100, b200, h100, "):
         read_local_manifests([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
 def test_what_is_built_in_or_has_a_profile_here_or_is_emulated_is_not_noted(tmp_path: Path) -> None:
     assert noted(tmp_path, service("h200")) == noted(tmp_path, service("cpu")) == []
-    assert noted(tmp_path, service("a100"), profile("a100", bf16=312.0)) == []
-    assert noted(tmp_path, service("a100", engine=EMULATE)) == []
+    assert noted(tmp_path, service("a30"), profile("a30", bf16=312.0)) == []
+    assert noted(tmp_path, service("a30", engine=EMULATE)) == []
 
 
-@pytest.mark.parametrize("known", [[profile("a100", bf16=312.0)], []])
+@pytest.mark.parametrize("known", [[profile("a30", bf16=312.0)], []])
 def test_fp8_on_a_gpu_that_is_not_known_to_have_it_is_noted(tmp_path: Path, known: list[dict[str, Any]]) -> None:
-    *_, last = noted(tmp_path, service("a100", engine=FP8), *known)
+    *_, last = noted(tmp_path, service("a30", engine=FP8), *known)
     assert last.startswith("spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper)")
-    assert last.endswith("nothing here says that a100 has fp8; write int8 or bf16 if it has not")
+    assert last.endswith("nothing here says that a30 has fp8; write int8 or bf16 if it has not")
 
 
 def test_fp8_in_one_of_several_pools_is_told_with_that_pools_name(tmp_path: Path) -> None:
     mixed = service("h100", engine=FP8)
-    mixed["spec"]["pools"].append({"name": "old", "accelerator": "a100"})
-    (note,) = noted(tmp_path, mixed, profile("a100", bf16=312.0))
-    assert "(Ada, Hopper) in pool old, and nothing here says that a100 has fp8" in note
+    mixed["spec"]["pools"].append({"name": "old", "accelerator": "a30"})
+    (note,) = noted(tmp_path, mixed, profile("a30", bf16=312.0))
+    assert "(Ada, Hopper) in pool old, and nothing here says that a30 has fp8" in note
 
 
 def test_a_gpu_that_is_not_known_to_have_bf16_is_noted(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ EMULATED = f"{GOOD}  engine: {{emulate: {{accelerator: h100, model: llama-3.1-8b
 NOWHERE = [
     (
         EMULATED.replace("h100", "potato"),
-        "spec.engine.emulate.accelerator: 'potato' cannot be emulated; use one of h100",
+        "spec.engine.emulate.accelerator: 'potato' cannot be emulated; use one of a100",
     ),
     (EMULATED.replace("llama-3.1-8b", "gpt-9"), "spec.engine.emulate.model: 'gpt-9' cannot be emulated; use one of"),
     (EMULATED.replace("h100", "l4").replace("llama-3.1-8b", "llama-3.3-70b"), "spec.engine.emulate: "),

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from tools.demo_model import corpus
 from tools.demo_model.tokenizer import END_ID, SPECIAL
 
-from paceline_planner.shapes import from_config
+from paceline_planner.model_config import from_config
 from paceline_workers.demo import FOLDER
 
 pytestmark = pytest.mark.models

@@ -10,7 +10,7 @@ from tools import random_model
 from tools.model_folder import CLASSES, Decoder
 from tools.random_model import write
 
-from paceline_planner.shapes import from_config
+from paceline_planner.model_config import from_config
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", sorted(CLASSES))
 

@@ -12,7 +12,7 @@ from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
-from paceline_planner import hardware, shapes, steptime
+from paceline_planner import accelerators, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine.backends.base import StepResult
@@ -38,7 +38,7 @@ def execute(emulated: EmulatedBackend, plan: StepPlan, since: float) -> StepResu
 
 
 def seconds(work: steptime.StepWork) -> float:
-    return steptime.step_seconds(shapes.LLAMA_3_1_8B, hardware.H100, work)
+    return steptime.step_seconds(shapes.LLAMA_3_1_8B, accelerators.H100, work)
 
 
 def decoding(name: str, prompt: int, seed: int = 0) -> Chunk:

@@ -13,7 +13,7 @@ from tests.engine.gpu_site import Told, site
 from tests.engine.manual import ManualTimer
 
 from paceline_core.errors import InvalidInput
-from paceline_planner import hardware, steptime
+from paceline_planner import accelerators, hardware, steptime
 from paceline_planner.hardware import Dtype
 from paceline_planner.steptime import Caps
 from paceline_workers.config import EngineConfig
@@ -154,14 +154,14 @@ def test_stages_are_told_and_a_load_can_be_given_up_in_each_that_lasts(folder: P
             loaded(Looks(last))
 
 
-@pytest.mark.parametrize(("name", "like"), [("NVIDIA H200", hardware.H200), ("NVIDIA RTX 9090", UNKNOWN)])
+@pytest.mark.parametrize(("name", "like"), [("NVIDIA H200", accelerators.H200), ("NVIDIA RTX 9090", UNKNOWN)])
 def test_steps_begin_with_the_planners_time_for_the_gpu_or_for_a_slow_one(
     folder: Path, name: str, like: hardware.Accelerator
 ) -> None:
     backend = opened(folder, replace(ROOMY, gpu=Gpu(name, (9, 0))), kv_pages=9)
     shape = replace(config.read(folder).shape, weight_dtype=Dtype.FP32, kv_dtype=Dtype.FP32)
     assert backend.facts.prior == steptime.prior(shape, like, caps=Caps(64, 4))
-    assert hardware.H200 != UNKNOWN
+    assert accelerators.H200 != UNKNOWN
 
 
 def test_pages_in_host_memory_are_timed_and_reach_the_runner(folder: Path) -> None:

@@ -18,7 +18,7 @@ from paceline_core.errors import Unreachable
 from paceline_core.wire import StepTime
 from paceline_gateway.usage.cost import PricedReplica, cost_of
 from paceline_gateway.usage_writer import UsageWriter
-from paceline_planner.hardware import CATALOGUE
+from paceline_planner.accelerators import CATALOGUE
 
 pytestmark = pytest.mark.real
 TEAM = "paceline-system/team"

@@ -25,7 +25,7 @@ def test_a_service_on_an_unknown_accelerator_gets_no_pod_until_a_profile_explain
     assert operator.step(manifest).actions == ()
     status, reason, message = accepted(manifest)
     assert (status, reason) == ("False", "UnknownAccelerator")
-    assert "spec.pools[0].accelerator: 'h1000' is none of h100, h200, l4, cpu" in message
+    assert "spec.pools[0].accelerator: 'h1000' is none of a100, b200, h100, " in message
     assert "add an AcceleratorProfile h1000" in message
     assert manifest["status"]["workload"]["summary"] == "0/0 UnknownAccelerator"
     plan = operator.step(manifest, profiles={"h1000": PROFILE})

@@ -7,60 +7,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, read, resolve
 from paceline_core.objects.accelerator import AcceleratorSpec, TeraflopsPerType
+from paceline_planner.accelerators import CATALOGUE, H100, H200
 from paceline_planner.coldstart import Stage, stages
-from paceline_planner.hardware import (
-    CATALOGUE,
-    H100,
-    H200,
-    L4,
-    Dtype,
-    accelerator,
-    by_device_name,
-    from_profile,
-    pool_price,
-    replica_price,
-)
+from paceline_planner.hardware import Dtype, from_profile, replica_price
+from paceline_planner.service_devices import pool_price
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 
 
 def test_an_h200_reaches_the_rates_that_were_measured_on_one() -> None:
     assert H200.read_rate == pytest.approx(4.3e12, rel=1e-3)
     assert 0.45 <= H200.compute_rate(Dtype.BF16) / H200.flops[Dtype.BF16] <= 0.6
-
-
-def test_every_accelerator_is_found_by_its_own_name() -> None:
-    assert all(accelerator(name).name == name for name in CATALOGUE)
-
-
-def test_an_unknown_accelerator_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="accelerator: 'b300' is not known; use one of h100, h200, l4, cpu"):
-        accelerator("b300")
-
-
-@cases(
-    ("name", "found"),
-    [
-        ("NVIDIA H100 80GB HBM3", H100),
-        ("NVIDIA H100 PCIe", H100),
-        ("NVIDIA H200", H200),
-        ("NVIDIA L4", L4),
-        ("NVIDIA L40S", None),
-        ("NVIDIA A100-SXM4-80GB", None),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("", None),
-    ],
-)
-def test_an_accelerator_is_found_by_what_its_driver_calls_it(name: str, found: object) -> None:
-    assert by_device_name(name) is found
-
-
-def test_accelerators_can_be_keys() -> None:
-    assert len(set(CATALOGUE.values())) == len(CATALOGUE)
 
 
 def test_a_profile_becomes_an_accelerator_with_the_numbers_of_its_data_sheet() -> None:
@@ -107,7 +67,7 @@ def test_a_pools_price_is_that_of_its_devices_or_of_those_it_emulates() -> None:
 def test_a_cold_start_loads_the_weights_at_the_speed_of_the_disk() -> None:
     load = stages(LLAMA_3_1_8B, H100)[2]
     assert load == Stage("load", 8_030_261_248 * 2 / 2e9)
-    assert stages(LLAMA_3_3_70B, H100, tensor=4)[2].seconds == pytest.approx(141.1 / 2 / 4, rel=1e-3)
+    assert stages(LLAMA_3_3_70B, H100, devices=4)[2].seconds == pytest.approx(141.1 / 2 / 4, rel=1e-3)
 
 
 def test_an_override_sets_the_sum_and_keeps_order_and_proportions() -> None:

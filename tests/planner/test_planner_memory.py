@@ -1,14 +1,16 @@
 """What fits where, by hand and by property."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.hardware import CATALOGUE as ACCELERATORS
-from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator
+from paceline_planner.accelerators import CATALOGUE as ACCELERATORS
+from paceline_planner.accelerators import CPU, H100, H200, L4
+from paceline_planner.hardware import Accelerator
 from paceline_planner.memory import fits, kv_tokens, reserve_bytes
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_32B, ModelShape
+from paceline_planner.splits import DeviceSplit
 from paceline_planner.steptime import Caps
 
 shapes = st.sampled_from(list(CATALOGUE.values()))
@@ -37,7 +39,7 @@ def test_a_70b_needs_two_h200_and_says_why() -> None:
         "llama-3.3-70b: weights of 141.1 GB and 0.5 GB of activations in 133.9 GB usable on 1 x h200 leave no room "
         "for a KV cache; use more devices, a larger one, or fewer bytes per weight."
     )
-    pair = fits(LLAMA_3_3_70B, H200, context=8192, tensor=2)
+    pair = fits(LLAMA_3_3_70B, H200, context=8192, split=DeviceSplit(2))
     assert pair.fits
     assert pair.reason.endswith(f"leave room for {pair.kv_tokens:,} KV tokens, 46 sequences of 8,192.")
 
@@ -51,23 +53,24 @@ def test_a_context_longer_than_the_cache_is_refused_with_the_number_that_fits() 
 @pytest.mark.parametrize("tensor", [0, -1, 3, 16])
 def test_a_tensor_degree_that_cuts_a_head_is_refused(tensor: int) -> None:
     with pytest.raises(InvalidInput, match="cannot share the 8 KV heads"):
-        kv_tokens(LLAMA_3_1_8B, H100, tensor=tensor)
+        kv_tokens(LLAMA_3_1_8B, H100, split=DeviceSplit(tensor))
 
 
 def test_devices_without_a_link_cannot_share_a_model() -> None:
     with pytest.raises(InvalidInput, match="cpu has no link"):
-        kv_tokens(LLAMA_3_1_8B, CPU, tensor=2)
+        kv_tokens(LLAMA_3_1_8B, CPU, split=DeviceSplit(2))
 
 
 @given(shape=shapes, accelerator=accelerators, tensor=st.sampled_from([1, 2, 4]), sequences=st.integers(1, 512))
 def test_more_devices_hold_more_and_larger_caps_hold_less(
     shape: ModelShape, accelerator: Accelerator, tensor: int, sequences: int
 ) -> None:
+    assume(shape.kv_heads % (2 * tensor) == 0)
     caps = Caps(2048, sequences)
-    tokens = kv_tokens(shape, accelerator, caps=caps, tensor=tensor)
-    assert kv_tokens(shape, accelerator, caps=caps, tensor=2 * tensor) >= tokens
-    assert kv_tokens(shape, accelerator, caps=Caps(4096, sequences), tensor=tensor) <= tokens
-    assert kv_tokens(shape, accelerator, caps=Caps(2048, sequences + 64), tensor=tensor) <= tokens
+    tokens = kv_tokens(shape, accelerator, caps=caps, split=DeviceSplit(tensor))
+    assert kv_tokens(shape, accelerator, caps=caps, split=DeviceSplit(2 * tensor)) >= tokens
+    assert kv_tokens(shape, accelerator, caps=Caps(4096, sequences), split=DeviceSplit(tensor)) <= tokens
+    assert kv_tokens(shape, accelerator, caps=Caps(2048, sequences + 64), split=DeviceSplit(tensor)) <= tokens
 
 
 @given(shape=shapes, accelerator=st.sampled_from(list(ACCELERATORS.values())), context=st.integers(1, 1 << 20))

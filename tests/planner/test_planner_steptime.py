@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator, Dtype
+from paceline_planner.accelerators import CPU, H100, H200, L4
+from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
+from paceline_planner.splits import DeviceSplit
 from paceline_planner.steptime import StepWork, step_parts, step_seconds
 
 WORK = st.builds(
@@ -56,7 +58,7 @@ def test_a_few_tokens_far_into_a_prompt_are_bound_by_reading_its_cache() -> None
 
 def test_two_devices_halve_the_reading_and_pay_for_160_all_reduces() -> None:
     one = step_parts(LLAMA_3_3_70B, H200, StepWork(sequences=8, kv_tokens=8000))
-    two = step_parts(LLAMA_3_3_70B, H200, StepWork(sequences=8, kv_tokens=8000), tensor=2)
+    two = step_parts(LLAMA_3_3_70B, H200, StepWork(sequences=8, kv_tokens=8000), split=DeviceSplit(2))
     assert two.matrices == one.matrices / 2
     assert two.decode_attention == one.decode_attention / 2
     assert one.link == 0
@@ -85,7 +87,7 @@ def test_a_step_without_tokens_takes_no_time() -> None:
 )
 def test_a_split_that_cannot_be_is_refused(accelerator: Accelerator, tensor: int, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        step_seconds(LLAMA_3_1_8B, accelerator, StepWork(sequences=1), tensor)
+        step_seconds(LLAMA_3_1_8B, accelerator, StepWork(sequences=1), DeviceSplit(tensor))
 
 
 def test_a_type_that_a_device_cannot_compute_in_is_refused_with_those_it_can() -> None:
@@ -134,7 +136,8 @@ def test_a_faster_device_is_never_slower(shape: ModelShape, work: StepWork, fact
 
 @given(shape=SHAPES, work=WORK, tensor=st.sampled_from([2, 4, 8]))
 def test_splitting_divides_the_kernels_and_adds_the_link(shape: ModelShape, work: StepWork, tensor: int) -> None:
-    alone, split = step_parts(shape, H100, work), step_parts(shape, H100, work, tensor)
+    assume(shape.kv_heads % tensor == 0)
+    alone, split = step_parts(shape, H100, work), step_parts(shape, H100, work, DeviceSplit(tensor))
     assert split.seconds - split.link - split.overhead == pytest.approx(
         (alone.seconds - alone.overhead) / tensor, abs=1e-12
     )

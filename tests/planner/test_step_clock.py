@@ -4,11 +4,11 @@ import pytest
 
 from paceline_core.errors import InvalidInput
 from paceline_core.wire import StepTime
-from paceline_planner import hardware, shapes
+from paceline_planner import accelerators, shapes
 from paceline_planner.step_clock import FittedClock, RooflineClock, StepClock, TableClock
 from paceline_planner.steptime import StepWork, prior, step_seconds
 
-SHAPE, H100 = shapes.shape("llama-3.1-8b"), hardware.accelerator("h100")
+SHAPE, H100 = shapes.shape("llama-3.1-8b"), accelerators.accelerator("h100")
 PREFILLS = [(tokens, context) for tokens in (128, 512, 2048) for context in (256.0, 4096.0)]
 DECODES = [(sequences, each) for sequences in (1, 8, 64) for each in (256, 4096)]
 

@@ -8,7 +8,7 @@ import pytest
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, ResolvedService
 from paceline_core.objects.defaults import resolve
-from paceline_planner.hardware import CATALOGUE, H100
+from paceline_planner.accelerators import CATALOGUE, H100
 from paceline_planner.memory import kv_tokens
 from paceline_planner.shapes import LLAMA_3_1_8B
 from paceline_planner.step_clock import RooflineClock
@@ -61,7 +61,7 @@ LACKING: tuple[tuple[ResolvedService, str], ...] = (
         service("cpu"),
         r"spec\.pools\[0\]\.accelerator: workers on cpu measure .* emulate one with spec\.engine\.emulate",
     ),
-    (service("b300"), r"spec\.pools\[0\]\.accelerator: 'b300' is not known; write h100, .* AcceleratorProfile"),
+    (service("b300"), r"spec\.pools\[0\]\.accelerator: 'b300' is not known; write a100, .* AcceleratorProfile"),
     (
         service(emulate=EMULATE, kvCache={"hostOffloadBytes": "8Gi"}),
         r"spec\.engine\.kvCache\.hostOffloadBytes: .*leave",

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel, mean_request
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import ClassSignals, Role, WorkerLoad
+from paceline_planner.replica import LengthFactors, ReplicaModel, mean_request
 
 OUTPUT_PRIOR = 128.0
 

@@ -15,7 +15,6 @@ from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, pric
 from paceline_autoscaler.model.history import drain_s
 from paceline_autoscaler.model.missing_signals import missing_signals, unreported_pools
 from paceline_autoscaler.model.outlook import Outlook, service_outlook
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.model.work_history import WorkHistory
 from paceline_autoscaler.state import Knowledge, LearnedState
@@ -31,6 +30,7 @@ from paceline_autoscaler.types import (
     WorkerLoad,
 )
 from paceline_core.registry.enums import RequestClass
+from paceline_planner.replica import LengthFactors, ReplicaModel
 
 OutlookOf = Callable[[WorkHistory, float, float, float, float], Outlook]
 """As `service_outlook`."""

@@ -21,8 +21,10 @@ from paceline_core.kube import Endpoint, Scale
 from paceline_core.objects import ResolvedService
 from paceline_core.objects.naming import STABLE
 from paceline_core.registry.enums import ReplicaState
+from paceline_planner.accelerators import accelerator
 from paceline_planner.coldstart import PULL, SCHEDULE, WARM
-from paceline_planner.hardware import Accelerator, accelerator, pool_price, replica_devices
+from paceline_planner.hardware import Accelerator
+from paceline_planner.service_devices import pool_price, replica_devices
 
 _LOAD_PRIOR_S = 60.0
 _CPU_PRIOR_S = 10.0

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from paceline_autoscaler.model.burn import burn_of
 from paceline_autoscaler.model.capacity import mix_of
 from paceline_autoscaler.model.starts import blocked_pools
+from paceline_autoscaler.output.feasibility import Fact, slo_feasible
 from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour, why_hold, why_paused
 from paceline_autoscaler.state import LearnedState
 from paceline_autoscaler.types import Decision, MissingSignal, Observation, SloCounts, SloTarget
@@ -30,7 +31,7 @@ from paceline_core.units import brief, duration
 
 REASON_LIMIT = 200
 
-CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Paused")
+CONDITIONS = ("SLOMet", "SLOFeasible", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Paused")
 Status = dict[str, Any]
 Transitions = Mapping[str, tuple[str, str]]
 """Conditions by type: their status, and its last transition time."""
@@ -167,9 +168,6 @@ def _target(target: SloTarget, rows: Mapping[Any, SloCounts], source: StatusInpu
     return slo
 
 
-Fact = tuple[str, str, str]
-
-
 def _conditions(source: StatusInput, transitions: Transitions, generation: int, now: str) -> list[Status]:
     goal = source.observation.goal
     paused: Fact = ("False", "NotPaused", "scaling is not paused")
@@ -178,6 +176,7 @@ def _conditions(source: StatusInput, transitions: Transitions, generation: int, 
         paused = ("True", "Annotation", f"{why}{reason}")
     facts = {
         "SLOMet": _slo_met(source),
+        "SLOFeasible": slo_feasible(goal, source.learned),
         "MetricsFresh": _metrics_fresh(source),
         "ScalingActive": _scaling_active(source),
         "ScalingLimited": _scaling_limited(source),

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from math import floor, inf
 
-from paceline_autoscaler.model.replica import NO_REQUEST, ReplicaModel
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
@@ -26,6 +25,7 @@ from paceline_autoscaler.policies.fluid_types import (
     FluidResult,
 )
 from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
+from paceline_planner.replica import NO_REQUEST, ReplicaModel
 
 FIRST_S = 1.0
 """When a policy first looks."""

@@ -13,11 +13,11 @@ from math import erf, sqrt
 from operator import mul
 from typing import Self
 
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_pool import STEPS_AHEAD, Answers, Ended
 from paceline_autoscaler.policies.fluid_types import LengthSpread
 from paceline_autoscaler.types import SloTarget
 from paceline_core.wire import StepTime
+from paceline_planner.replica import RequestMix
 
 _HALVINGS = 12
 _PERIOD_S = 15.0

@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 from math import exp, expm1, inf
 from statistics import NormalDist
 
-from paceline_autoscaler.model.replica import ReplicaModel, RequestMix
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
+from paceline_planner.replica import ReplicaModel, RequestMix
 
 STEPS_AHEAD = 1.5
 """Steps before a request's own: half of the one under way, and the one that is planned already."""

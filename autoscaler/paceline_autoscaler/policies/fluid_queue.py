@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from paceline_autoscaler.model.late_work import OVERDUE_SHARE
-from paceline_autoscaler.model.replica import RequestMix
+from paceline_planner.replica import RequestMix
 
 _NONE = 1e-9
 """Fewer requests than this are none: the rest of a division."""

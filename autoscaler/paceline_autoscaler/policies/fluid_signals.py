@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from math import ceil, floor, inf
 from operator import attrgetter
 
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool, FluidReplica
 from paceline_autoscaler.policies.fluid_types import CLASS, FluidPlan
@@ -33,6 +32,7 @@ from paceline_autoscaler.types import (
     WorkerLoad,
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState
+from paceline_planner.replica import RequestMix
 
 SCRAPE_S = 15.0
 UNREPORTED_S = 0.5

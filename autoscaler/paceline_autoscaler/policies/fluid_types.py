@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from paceline_autoscaler.model.replica import RequestMix
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import Decision, ScalingSpec, SloTarget
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
+from paceline_planner.replica import RequestMix
 
 CLASS = RequestClass.INTERACTIVE
 """The class of all requests of a plan."""

@@ -20,7 +20,7 @@ from paceline_core.objects import FieldError
 from paceline_local.manifests import idle_routes, refused
 from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
 from paceline_local.warnings import manifest_warnings
-from paceline_planner.hardware import unmanaged_accelerators
+from paceline_planner.service_devices import unmanaged_accelerators
 
 app = command_app()
 _MAX_LINES = 100

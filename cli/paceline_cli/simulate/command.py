@@ -20,16 +20,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from paceline_cli.commands import command_app
+from paceline_cli.commands.chosen_service import chosen_service
 from paceline_cli.commands.local.state import AsJson
 from paceline_cli.commands.trace_options import TRACE_HELP, Crowd, From, Span, Times, duration, replay_of
 from paceline_cli.simulate.runs import simulate_runs
 from paceline_cli.simulate.table import document, render
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import ParsedManifest, load_manifests
-from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, resolve
+from paceline_core.manifests import ParsedManifest
+from paceline_core.objects import AcceleratorProfile, InferenceService, resolve
 from paceline_core.registry import RequestClass
 from paceline_core.units import counted
-from paceline_local.manifests import unservable
 from paceline_local.preflight import accelerators
 from paceline_simulator.comparison import Comparison, gpu_hours
 from paceline_simulator.policies import NAMES
@@ -78,7 +78,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument for each option
     lead_s = None if lead is None else duration("--lead", lead)
     replay = replay_of(times, crowd, start, span)
     warmup_s = WARMUP_S if warmup is None else duration("--warmup", warmup)
-    manifest = _manifest(file, service)
+    chosen = chosen_service(file, service)
+    manifest = _Manifest(chosen.manifest, chosen.beside)
     requests = read_trace(trace)
     inputs = f"{manifest.digest} {sha256(trace.read_bytes()).hexdigest()} {lead_s}"
     study = Study(manifest.pools(lead_s), requests, replay, request_class, warmup_s, inputs)
@@ -123,20 +124,6 @@ class _Manifest:
             return simulated_pools(resolve(self.chosen.found), accelerators(self.beside).get, lead_s)
         except InvalidInput as error:
             raise InvalidInput(f"{self.chosen.context}: {error.field}", error.message) from None
-
-
-def _manifest(file: Path, service: str | None) -> _Manifest:
-    """The only service of the file, or that of the name. Raises InvalidInput with every fault of the file."""
-    found = load_manifests(file)
-    if faults := [*found.faults, *unservable(found.manifests)]:
-        raise ManifestError(faults)
-    by_key = {one.found.key: one for one in found.manifests if isinstance(one.found, InferenceService)}
-    if not by_key:
-        raise InvalidInput(str(file), "holds no InferenceService; add one to simulate")
-    chosen = [one for key, one in by_key.items() if service in (None, key, key.partition("/")[2])]
-    if len(chosen) != 1:
-        raise InvalidInput("--service", f"name one of the services of {file}: {', '.join(by_key)}")
-    return _Manifest(chosen[0], found.manifests)
 
 
 def _check(study: Study, policies: Sequence[str], warmup: str | None) -> None:

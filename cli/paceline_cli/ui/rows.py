@@ -20,7 +20,13 @@ def age(since: str | None, now: datetime) -> str:
     return f"{passed}s"
 
 
-BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "CapacityBlocked": "True"}
+BAD_WHEN = {
+    "Accepted": "False",
+    "SLOFeasible": "False",
+    "MetricsFresh": "False",
+    "Degraded": "True",
+    "CapacityBlocked": "True",
+}
 
 
 @dataclass(frozen=True, slots=True)

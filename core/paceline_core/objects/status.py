@@ -127,8 +127,8 @@ class ServiceStatus(ApiModel):
     observed_generation: Total | None = None
     """Generation of the spec that the operator acted on."""
     conditions: Conditions = ()
-    """Accepted, Ready, Progressing, ModelFits, Degraded (operator); SLOMet, MetricsFresh, ScalingActive,
-    ScalingLimited, CapacityBlocked, Paused (autoscaler)."""
+    """Accepted, Ready, Progressing, ModelFits, Degraded (operator); SLOMet, SLOFeasible, MetricsFresh,
+    ScalingActive, ScalingLimited, CapacityBlocked, Paused (autoscaler)."""
     workload: Workload = Workload()
     """What runs."""
     scaling: ScalingState = ScalingState()

@@ -35,7 +35,7 @@ from paceline_gateway.usage import cost
 from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cost_of
 from paceline_gateway.usage.ledger import UsageLedger
 from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
-from paceline_planner.hardware import pool_price
+from paceline_planner.service_devices import pool_price
 
 _log = get_logger(__name__)
 _OK, _CLIENT_ERROR, _CANCELLED = Outcome.OK, Outcome.CLIENT_ERROR, Outcome.CANCELLED

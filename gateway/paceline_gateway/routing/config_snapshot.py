@@ -10,7 +10,8 @@ from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, Resol
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
-from paceline_planner.hardware import CATALOGUE, Accelerator
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.hardware import Accelerator
 
 
 @dataclass(frozen=True, slots=True)

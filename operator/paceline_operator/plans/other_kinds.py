@@ -16,7 +16,7 @@ from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestEr
 from paceline_core.objects.model_names import LostName
 from paceline_core.objects.workload_status import ConditionValue, Status, conditions, sentence
 from paceline_operator.plans.validation import refusal
-from paceline_planner import hardware
+from paceline_planner import accelerators, hardware
 
 _MAX_NAMED: Final = 5
 
@@ -120,7 +120,7 @@ def _profile(manifest: Manifest) -> ConditionValue:
         message = "spec.teraflops: none of the types given is one that paceline plans with; add bf16 or fp16."
         return ConditionValue("False", "Invalid", message)
     message = f"{device.memory / 1e9:.0f} GB at {device.bandwidth / 1e9:,.0f} GB/s; "
-    used = "replaces all of the built-in one" if (profile.name in hardware.CATALOGUE) else "is used"
+    used = "replaces all of the built-in one" if (profile.name in accelerators.CATALOGUE) else "is used"
     priced = "." if device.price is not None else "; without dollarsPerHour it counts as free in costs and budgets."
     return ConditionValue("True", "Valid", f"{message}{used}{priced}")
 

@@ -36,7 +36,8 @@ from paceline_operator.plans.labels import (
     WORKER,
 )
 from paceline_operator.plans.types import Settings
-from paceline_planner.hardware import CATALOGUE, Accelerator, from_profile
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.hardware import Accelerator, from_profile
 
 CONTAINER: Final = "worker"
 USER: Final = 65532

@@ -20,7 +20,7 @@ from paceline_core.objects.workload_status import VALID, ConditionValue, named
 from paceline_operator.plans.pod import Profiles, find_device
 from paceline_operator.plans.types import ObjectRef, Validation
 from paceline_planner import coldstart
-from paceline_planner.hardware import budget_doubts, unknown_accelerators, unmanaged_accelerators
+from paceline_planner.service_devices import budget_doubts, unknown_accelerators, unmanaged_accelerators
 
 _MAX_NAMED: int = 5
 """The most faults that one message names."""

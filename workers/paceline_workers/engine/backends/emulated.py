@@ -17,9 +17,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from paceline_core.errors import InvalidInput
-from paceline_planner import coldstart, hardware, memory, shapes, steptime
+from paceline_planner import accelerators, coldstart, memory, shapes, steptime
 from paceline_planner.coldstart import Stage
-from paceline_planner.hardware import Dtype
+from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_planner.step_clock import RooflineClock, StepClock
 from paceline_planner.steptime import Caps
@@ -119,7 +119,7 @@ class EmulatedBackend:
     def load(cls, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> "EmulatedBackend":
         """Check that the model fits, then sleep through the cold start, stage by stage. Raises InvalidInput."""
         with _field("engine.emulate"):
-            shape, device = emulated_shape(engine, emulate.model), hardware.accelerator(emulate.accelerator)
+            shape, device = emulated_shape(engine, emulate.model), accelerators.accelerator(emulate.accelerator)
             stages = coldstart.stages(shape, device, emulate.cold_start_s)
         vocabulary = Vocabulary.read(demo.FOLDER)
         facts = backend_info(engine, shape, device, vocabulary.size, stages)
@@ -156,7 +156,7 @@ def emulated_shape(engine: EngineConfig, model: str) -> ModelShape:
 
 
 def backend_info(
-    engine: EngineConfig, shape: ModelShape, device: hardware.Accelerator, vocab_size: int, stages: Iterable[Stage]
+    engine: EngineConfig, shape: ModelShape, device: Accelerator, vocab_size: int, stages: Iterable[Stage]
 ) -> BackendInfo:
     caps = Caps(engine.step_tokens, engine.max_seqs)
     fit = memory.fits(shape, device, context=engine.max_model_len or 1, caps=caps)

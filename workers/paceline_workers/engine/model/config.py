@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.shapes import MISTRAL, ModelShape, from_config
+from paceline_planner.model_config import MISTRAL, from_config
+from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model.rope import Rope
 from paceline_workers.model_source import read_object

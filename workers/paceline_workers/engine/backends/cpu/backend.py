@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_planner import hardware, steptime
+from paceline_planner import accelerators, steptime
 from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import Caps
@@ -208,7 +208,7 @@ class CpuBackend:
             page_bytes=page_bytes,
             eos_ids=settings.generation.eos_ids,
             defaults=settings.generation.defaults,
-            prior=steptime.prior(shape, hardware.CPU, caps=Caps(engine.step_tokens, engine.max_seqs)),
+            prior=steptime.prior(shape, accelerators.CPU, caps=Caps(engine.step_tokens, engine.max_seqs)),
             stages=stages.seconds,
             host_pages=host_pages,
             page_copy_s=copy_s,

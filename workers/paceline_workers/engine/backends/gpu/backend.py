@@ -13,7 +13,7 @@ import torch
 
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import StepTime
-from paceline_planner import hardware, steptime
+from paceline_planner import accelerators, steptime
 from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import Caps
@@ -37,7 +37,7 @@ from paceline_workers.engine.sizing import free_memory
 from paceline_workers.engine.timer import Timer
 from paceline_workers.model_source import locate
 
-UNKNOWN = hardware.L4
+UNKNOWN = accelerators.L4
 """A GPU that the planner does not know starts with the figures of its slowest one; the online fit corrects them."""
 HOST_THREADS = 2
 """Torch threads on the host, which only lays out steps and draws for requests with grammars."""
@@ -183,7 +183,7 @@ class _Load:
         return found
 
     def _prior(self, shape: ModelShape) -> StepTime:
-        known = hardware.by_device_name(self.site.gpu.name)
+        known = accelerators.by_device_name(self.site.gpu.name)
         if known is None:
             _log.info("the planner does not know this GPU", extra={"gpu": self.site.gpu.name, "like": UNKNOWN.name})
         return steptime.prior(shape, known or UNKNOWN, caps=Caps(self.engine.step_tokens, self.engine.max_seqs))

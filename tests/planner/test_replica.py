@@ -4,11 +4,11 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from paceline_autoscaler.model.replica import LengthFactors, ReplicaModel, mean_request
 from paceline_autoscaler.policies.fluid_types import DemandBin
 from paceline_autoscaler.state import PoolSpeed
 from paceline_autoscaler.types import CompletedRequests
 from paceline_core.wire import StepTime
+from paceline_planner.replica import LengthFactors, ReplicaModel, mean_request
 
 STEP = StepTime(base=0.01, prefill=5e-5, sequence=1e-4, kv=1e-7, context=1e-9)
 SPEED = PoolSpeed("main", STEP, slots=10_000, kv_tokens=100_000_000)

@@ -20,12 +20,41 @@ decode at the moment leave time for; that is `prefill_share`.
 
 from dataclasses import dataclass
 from math import inf
+from typing import Literal, Protocol
 
-from paceline_autoscaler.state import PoolSpeed
-from paceline_autoscaler.types import CompletedRequests, Role
+from paceline_core.objects.service import Role
 from paceline_core.wire import StepTime
 
+Bound = Literal["step tokens", "slots", "KV cache", "TPOT"]
 _SHORTEST_STEP_S = 1e-6
+
+
+class ReplicaSpeed(Protocol):
+    """What a replica reports, or is planned with. `slots`: sequences that it runs at most."""
+
+    @property
+    def step_time(self) -> StepTime: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def kv_tokens(self) -> int: ...
+
+
+class CompletedLengths(Protocol):
+    """Sums over requests that were answered."""
+
+    @property
+    def requests(self) -> float: ...
+    @property
+    def prompt_tokens(self) -> float: ...
+    @property
+    def cached_tokens(self) -> float: ...
+    @property
+    def output_tokens(self) -> float: ...
+    @property
+    def attended_pairs(self) -> float: ...
+    @property
+    def kv_reads(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +94,7 @@ class LengthFactors:
     kv_reads: float = 1.0
 
     @classmethod
-    def of(cls, completed: CompletedRequests) -> "LengthFactors":
+    def of(cls, completed: CompletedLengths) -> "LengthFactors":
         """Those of requests that were answered."""
         count = completed.requests
         prompt, output = completed.prompt_tokens / count, completed.output_tokens / count
@@ -110,7 +139,7 @@ def _kv_reads(prompt: float, output: float) -> float:
 class ReplicaModel:
     """One replica. `step_tokens` and `tpot_s` bound its steps."""
 
-    speed: PoolSpeed
+    speed: ReplicaSpeed
     step_tokens: int
     tpot_s: float
 
@@ -125,15 +154,23 @@ class ReplicaModel:
         alone = 1 / max(mix.output, 1.0)
         return self.speed.step_time.base / max(self._each_step(mix), alone) + mix.work_s
 
+    def bound(self, mix: RequestMix) -> Bound:
+        """What binds first at the rate that it sustains."""
+        bounds = self._bounds(mix)
+        return min(bounds, key=lambda bound: bounds[bound])
+
     def _each_step(self, mix: RequestMix) -> float:
         """Requests that can enter and leave in each step."""
+        return min(self._bounds(mix).values())
+
+    def _bounds(self, mix: RequestMix) -> dict[Bound, float]:
         base, work = self.speed.step_time.base, mix.work_s
-        return min(
-            self.step_tokens / max(mix.uncached + mix.output, 1.0),
-            self.speed.slots / max(mix.output, 1.0),
-            self.speed.kv_tokens / max(mix.output * mix.held_tokens, 1.0),
-            max(self.tpot_s - base, 0.0) / work if work > 0 else inf,
-        )
+        return {
+            "step tokens": self.step_tokens / max(mix.uncached + mix.output, 1.0),
+            "slots": self.speed.slots / max(mix.output, 1.0),
+            "KV cache": self.speed.kv_tokens / max(mix.output * mix.held_tokens, 1.0),
+            "TPOT": max(self.tpot_s - base, 0.0) / work if work > 0 else inf,
+        }
 
     def decode_step_s(self, running: float, held_tokens: float) -> float:
         """Seconds of a step in which so many sequences decode, and nothing else."""
@@ -142,10 +179,13 @@ class ReplicaModel:
 
     def prefill_share(self, running: float, decode_step_s: float, mix: RequestMix) -> float:
         """The share of its time that it can spend on prompts while so many sequences decode."""
-        seconds = max(self.step_tokens - running, 0.0) * mix.prefill_s / max(mix.uncached, 1.0)
-        if running > 0:
-            seconds = min(seconds, max(self.tpot_s - decode_step_s, 0.0))
+        seconds = self.prefill_step_s(running, decode_step_s, mix)
         return seconds / (decode_step_s + seconds)
+
+    def prefill_step_s(self, running: float, decode_step_s: float, mix: RequestMix) -> float:
+        """Seconds that prompts can have of one step beside so many sequences that decode."""
+        seconds = max(self.step_tokens - running, 0.0) * mix.prefill_s / max(mix.uncached, 1.0)
+        return min(seconds, max(self.tpot_s - decode_step_s, 0.0)) if running > 0 else seconds
 
     def most_running(self, held_tokens: float) -> float:
         """Sequences that its slots and its KV cache hold."""

@@ -7,7 +7,8 @@ from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.hardware import Dtype
-from paceline_planner.shapes import LLAMA_3_1_8B, QWEN3_32B, ModelShape, from_config
+from paceline_planner.model_config import from_config, planned_shape
+from paceline_planner.shapes import LLAMA_3_1_8B, MIXTRAL_8X7B, QWEN3_30B_A3B, QWEN3_32B, ModelShape
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -122,3 +123,68 @@ def test_an_unsupported_config_is_refused_with_field_and_fix(change: dict[str, A
     with pytest.raises(InvalidInput, match=fix) as caught:
         from_config({**LLAMA, **change})
     assert caught.value.field == field
+
+
+MIXTRAL: dict[str, Any] = {
+    **MISTRAL,
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+}
+QWEN3_MOE: dict[str, Any] = {
+    **QWEN3,
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+
+
+@cases(("config", "expected"), [(MIXTRAL, MIXTRAL_8X7B), (QWEN3_MOE, QWEN3_30B_A3B), (LLAMA, LLAMA_3_1_8B)])
+def test_a_mixture_of_experts_is_planned_with_and_not_served(config: dict[str, Any], expected: ModelShape) -> None:
+    assert planned_shape(config, name=expected.name) == expected
+    if expected.experts:
+        with pytest.raises(InvalidInput, match="use one of llama, mistral"):
+            from_config(config)
+
+
+def test_layers_without_experts_are_counted_as_dense() -> None:
+    experts = planned_shape({**QWEN3_MOE, "mlp_only_layers": [0, 1], "decoder_sparse_step": 2}).experts
+    assert experts is not None
+    assert experts.dense_layers == 1 + 24
+
+
+@cases(
+    ("method", "bits", "gigabytes"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4.15625, 5.73),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8.0, 9.08),
+        ({"quant_method": "fp8"}, 8.0, 9.08),
+        ({}, None, 16.06),
+    ],
+)
+def test_a_quantized_checkpoint_takes_its_bits(method: dict[str, Any], bits: float | None, gigabytes: float) -> None:
+    shape = planned_shape({**LLAMA, "quantization_config": method})
+    assert (shape.quantization.bits if shape.quantization else None) == bits
+    assert round(shape.weight_bytes / 1e9, 2) == gigabytes
+
+
+@cases(
+    ("change", "message"),
+    [
+        ({"model_type": "deepseek_v3"}, "model_type: 'deepseek_v3' cannot be planned; use one of llama, .*qwen3_moe"),
+        ({"num_experts_per_tok": 9}, "num_experts_per_tok: 9 is over the 8 experts"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "method 'hqq' cannot be planned; use one of awq, gptq"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_by_field(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        planned_shape({**MIXTRAL, **change})

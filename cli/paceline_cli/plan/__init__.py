@@ -1,0 +1,1 @@
+"""`paceline plan` and `quote`: what a service needs to keep its promise, from arithmetic alone."""

@@ -1,0 +1,140 @@
+"""What is planned, from a manifest or from a model folder and options. Every refusal names the option and the fix."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from paceline_cli.commands.chosen_service import ChosenService
+from paceline_cli.commands.trace_options import duration
+from paceline_core.errors import InvalidInput
+from paceline_core.objects import ResolvedService
+from paceline_core.objects.field_errors import did_you_mean
+from paceline_core.objects.resolved import Target
+from paceline_core.registry import RequestClass
+from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.goodput import LatencyPromise
+from paceline_planner.hardware import Accelerator, Dtype
+from paceline_planner.model_config import planned_shape
+from paceline_planner.shapes import CATALOGUE as SHAPES
+from paceline_planner.shapes import QUANTIZATIONS, ModelShape
+from paceline_planner.steptime import Caps
+from paceline_workers.model_source import locate, read_object
+
+SLO_EXAMPLE: Final = "ttft:p95=500ms,tpot:p95=50ms"
+MAX_SEQS: Final = 256
+_TARGET = re.compile(r"(?P<metric>\w+)(?::p(?P<quantile>[0-9.]+))?=(?P<limit>\S+)")
+_KV_DTYPES = {"bf16": Dtype.BF16, "fp16": Dtype.FP16, "fp32": Dtype.FP32, "fp8": Dtype.FP8, "int8": Dtype.INT8}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is planned: the model, where it may run, what its engine may do, and what it promises, if it says so."""
+
+    name: str
+    shape: ModelShape
+    accelerators: tuple[Accelerator, ...]
+    caps: Caps
+    promise: LatencyPromise | None = None
+    service: ResolvedService | None = None
+
+
+def of_model(model: str) -> Subject:
+    """A folder with a config.json, or a shape that the planner knows; on all accelerators that workers compute on."""
+    folder = Path(model)
+    if folder.is_dir() or "/" in model:
+        if not (folder / "config.json").is_file():
+            fix = "name a model folder as Hugging Face writes it"
+            raise InvalidInput("--model", f"{model} holds no config.json; {fix}, or one of {', '.join(SHAPES)}")
+        name = folder.resolve().name
+        shape = planned_shape(read_object(folder / "config.json"), name=name)
+    elif model in SHAPES:
+        name, shape = model, SHAPES[model]
+    else:
+        hint = did_you_mean(model, list(SHAPES))
+        known = f"a folder with a config.json, or one of {', '.join(SHAPES)}"
+        raise InvalidInput("--model", f"{model!r} is neither a folder nor a known model{hint}; write {known}")
+    served = tuple(device for device in CATALOGUE.values() if device.name != "cpu" and _nvidia(device))
+    return Subject(name, shape, served, Caps(sequences=MAX_SEQS))
+
+
+def of_service(chosen: ChosenService, request_class: RequestClass) -> Subject:
+    """A service of a manifest, on its pools' accelerators, or on the one that it emulates."""
+    service, engine = chosen.service, chosen.service.engine
+    names = [engine.emulation.accelerator] if engine.emulation else [pool.accelerator for pool in service.pools]
+    known = chosen.accelerators
+    shape = _service_shape(service)
+    if engine.kv_dtype in _KV_DTYPES:
+        shape = replace(shape, kv_dtype=_KV_DTYPES[engine.kv_dtype])
+    if service.model.quantization in QUANTIZATIONS:
+        shape = replace(shape, quantization=QUANTIZATIONS[service.model.quantization])
+    return Subject(
+        service.key,
+        shape,
+        tuple(accelerator(name, known) for name in dict.fromkeys(names)),
+        Caps(engine.step_tokens, engine.max_seqs),
+        promise_of(service.classes[request_class].targets),
+        service,
+    )
+
+
+def _service_shape(service: ResolvedService) -> ModelShape:
+    if service.engine.emulation is not None:
+        return SHAPES[service.engine.emulation.model]
+    try:
+        return planned_shape(read_object(locate(service.model.source) / "config.json"), name=service.key)
+    except InvalidInput as error:
+        fix = "put its files here, or plan with --model"
+        raise InvalidInput("spec.model.source", f"a plan reads config.json, which fails ({error}); {fix}") from None
+
+
+def _nvidia(device: Accelerator) -> bool:
+    return device.resource == "nvidia.com/gpu"
+
+
+def accelerator(name: str, known: Mapping[str, Accelerator] = CATALOGUE) -> Accelerator:
+    """The accelerator of that name, a profile before a built-in one."""
+    if name not in known:
+        hint = did_you_mean(name, list(known))
+        fix = f"write one of {', '.join(known)}, or add an AcceleratorProfile {name} to the file"
+        raise InvalidInput("--accelerator", f"{name!r} is not known{hint}; {fix}")
+    return known[name]
+
+
+def accelerators(text: str, known: Mapping[str, Accelerator] = CATALOGUE) -> tuple[Accelerator, ...]:
+    """Names that commas separate."""
+    return tuple(accelerator(name, known) for name in dict.fromkeys(part.strip() for part in text.split(",")) if name)
+
+
+def promise_of(targets: Sequence[Target]) -> LatencyPromise | None:
+    """Of each metric the target of the highest quantile; None if neither TTFT nor TPOT is promised."""
+    highest = {target.metric: target for target in sorted(targets, key=lambda target: target.quantile)}
+    ttft, tpot = highest.get("ttft"), highest.get("tpot")
+    if ttft is None and tpot is None:
+        return None
+    return LatencyPromise(
+        ttft_s=ttft.seconds if ttft else inf,
+        tpot_s=tpot.seconds if tpot else inf,
+        ttft_quantile=(ttft or tpot or targets[0]).quantile,
+        tpot_quantile=(tpot or ttft or targets[0]).quantile,
+        per_prompt_token=ttft.per_prompt_token if ttft else 0.0,
+    )
+
+
+def promise(text: str) -> LatencyPromise:
+    """`ttft:p95=500ms,tpot:p95=50ms`; without a quantile p95 is meant."""
+    found = LatencyPromise()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _TARGET.fullmatch(part)
+        if match is None or match["metric"] not in ("ttft", "tpot"):
+            raise InvalidInput("--slo", f"{part!r} is no target of ttft or tpot; write {SLO_EXAMPLE}")
+        limit, quantile = duration("--slo", match["limit"]), float(match["quantile"] or 95) / 100
+        if not 0 < quantile < 1 or limit <= 0:
+            raise InvalidInput("--slo", f"{part!r}: the quantile is above p0 and below p100, the limit above 0s")
+        fields = {f"{match['metric']}_s": limit, f"{match['metric']}_quantile": quantile}
+        found = replace(found, **fields)
+    if found == LatencyPromise():
+        raise InvalidInput("--slo", f"promises nothing; write {SLO_EXAMPLE}")
+    return found
