@@ -19,6 +19,7 @@ from paceline_autoscaler.model.work_history import BIN_S, MAX_BINS, WorkHistory,
 from paceline_autoscaler.output.scale_writer import StoredState, stored_texts
 from paceline_autoscaler.state import Knowledge, LearnedState, PoolSpeed, StartSample, State
 from paceline_autoscaler.types import StartKind
+from paceline_cli.what_if.command import what_if_of
 from paceline_cli.what_if.question import Question
 from paceline_cli.what_if.runs import answer
 from paceline_cli.what_if.table import document, render
@@ -52,7 +53,7 @@ def measure(quick: bool) -> Measured:
     question = Question.of("ttft:p95=300ms", "1.5x", since, f"{limit_s:.0f}s", None)
     clock, stored = SystemClock(), stored_texts(week())
     begun = clock.monotonic()
-    asked = question.about(MANIFEST, {"now": EPOCH.timestamp(), "stored": stored})
+    asked = what_if_of(question, MANIFEST, {"now": EPOCH.timestamp(), "stored": stored})
     asked.check()
     found = answer(asked, limit_s)
     took_s = clock.monotonic() - begun
