@@ -155,6 +155,7 @@ class WhatIf:
             start=_EPOCH_S,
             hold_s=terms.hold_timeout_s,
             queue_limit=terms.queue_limit,
+            latencies=False,
         )
         policy = self._policy(variant, 0.0)
         policy.period_s = max(min(LONGEST_PERIOD_S, PERIOD_SHARE * plan.lead_s), policy.period_s)
