@@ -42,9 +42,11 @@ def served(run: Mapping[str, Any], service: str) -> str:
 
 
 def get(part: str, url: str) -> Any:
-    """Read from a part's admin port; raises Unreachable."""
+    """Read from a part's admin port; raises Unreachable, and NotFound with what the part says."""
     try:
         answer = httpx.get(url, timeout=LIMIT_S, trust_env=False)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            raise NotFound(f"the {part} says: {answer.json()['error']}; try again in a moment")
         answer.raise_for_status()
     except httpx.ConnectError:
         raise Unreachable(f"the {part} is restarting; try again in a moment") from None
