@@ -34,7 +34,7 @@ _SINGLE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLengths:
+class LengthParts:
     """Prompt and output tokens of equal parts of the requests, ascending; `cached`: the share of a prompt's tokens."""
 
     prompts: tuple[float, ...]
@@ -42,7 +42,7 @@ class RequestLengths:
     cached: float = 0.0
 
     @classmethod
-    def of(cls, summary: LengthSummary) -> "RequestLengths":
+    def of(cls, summary: LengthSummary) -> "LengthParts":
         """Those of a summary with requests in it."""
         return cls(
             _parts(summary.prompts, summary.prompt_tokens / summary.requests),
@@ -93,7 +93,7 @@ class PastTraffic:
     """`rates`: requests a second by bin of BIN_S; `dispersion`: of thirds of bins, beyond that of such requests."""
 
     rates: Sequence[float]
-    lengths: RequestLengths
+    lengths: LengthParts
     dispersion: float = 0.0
     seed: int = 0
 

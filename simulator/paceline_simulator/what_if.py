@@ -19,7 +19,6 @@ from statistics import pstdev
 from paceline_autoscaler.model.estimate import USABLE
 from paceline_autoscaler.model.lengths import LengthSummary
 from paceline_autoscaler.model.observation import scaling_spec
-from paceline_planner.replica import ReplicaModel
 from paceline_autoscaler.model.starts import start_s
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory, code_of
 from paceline_autoscaler.policies.fluid import run
@@ -30,8 +29,9 @@ from paceline_autoscaler.types import ScalingSpec, SloTarget, StartKind
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry.enums import RequestClass
+from paceline_planner.replica import ReplicaModel
 from paceline_simulator.cluster import EPOCH, StartTimes
-from paceline_simulator.past_traffic import PastTraffic, RequestLengths
+from paceline_simulator.past_traffic import LengthParts, PastTraffic
 from paceline_simulator.service_engine import learned_pool
 from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
 from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidSpan
@@ -85,7 +85,7 @@ class WhatIf:
         return found
 
     @cached_property
-    def lengths(self) -> RequestLengths:
+    def lengths(self) -> LengthParts:
         """Of the class's requests, else of all."""
         rows = [one for one in self.past.lengths if one.requests >= 1 and one.prompts and one.outputs]
         own = [one for one in rows if one.name == self.request_class] or rows
@@ -94,7 +94,7 @@ class WhatIf:
         total = own[0]
         for one in own[1:]:
             total = total.plus(one)
-        return RequestLengths.of(total)
+        return LengthParts.of(total)
 
     @cached_property
     def known_s(self) -> float:

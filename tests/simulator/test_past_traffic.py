@@ -13,7 +13,7 @@ from paceline_autoscaler.model.work_history import BIN_S
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LENGTH_BUCKETS, StepTime, length_bucket
 from paceline_simulator.bins import demand_bins, length_spread
-from paceline_simulator.past_traffic import PastTraffic, RequestLengths
+from paceline_simulator.past_traffic import LengthParts, PastTraffic
 from paceline_simulator.traces import BLOCK, TraceRequest
 
 RATES = st.lists(st.floats(0.0, 40.0), min_size=1, max_size=12)
@@ -39,7 +39,7 @@ def summary(requests: list[TraceRequest], cached: float = 0.0) -> LengthSummary:
 
 
 LOG = drawn()
-LENGTHS = RequestLengths.of(summary(LOG))
+LENGTHS = LengthParts.of(summary(LOG))
 
 
 def test_the_mean_request_has_the_sums_of_the_requests_that_were_counted() -> None:
@@ -57,7 +57,7 @@ def test_lengths_spread_as_those_that_were_counted() -> None:
 
 
 def test_cached_tokens_are_work_that_nobody_does() -> None:
-    half = RequestLengths.of(summary(LOG, cached=0.5)).mean
+    half = LengthParts.of(summary(LOG, cached=0.5)).mean
     assert half.cached_tokens == pytest.approx(half.prompt_tokens / 2)
     assert half.mix(STEP).prefill_s < LENGTHS.mean.mix(STEP).prefill_s
 
@@ -115,7 +115,7 @@ def test_no_request_is_longer_than_the_engine_takes(number: int, most: int) -> N
 
 
 def test_prompts_share_as_many_tokens_as_were_cached() -> None:
-    lengths = RequestLengths.of(summary(LOG, cached=0.4))
+    lengths = LengthParts.of(summary(LOG, cached=0.4))
     requests = [lengths.request(number, float(number), LONGEST) for number in range(3000)]
     seen, hits = set[int](), 0
     for request in requests:

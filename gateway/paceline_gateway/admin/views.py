@@ -116,7 +116,7 @@ class Queue(WireModel):
     size_bytes: int
     size_limit: int
     reserved_slots: int
-    overloaded: bool
+    overloaded: bool = False
     lines: tuple[Line, ...]
 
 
