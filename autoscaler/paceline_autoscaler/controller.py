@@ -13,16 +13,18 @@ from typing import TypeVar
 
 from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
+from paceline_autoscaler.output.scale_writer import StoredState
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.scale_cache import existing_replicas
 from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
+from paceline_autoscaler.signals.live import loads_of
 from paceline_autoscaler.state import State
 from paceline_autoscaler.types import Decision, MissingSignal, Observation, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, WatchLost
+from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
@@ -48,7 +50,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """All inputs. `wake` is set when a request is held or a service is new: the next pass begins at once."""
+    """All inputs. `wake` begins the next pass: a request is held, a service is new, a retired worker is unready."""
 
     gateways: GatewayDemand
     workers: WorkerLoads
@@ -86,7 +88,14 @@ class Autoscaler:
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._signals.gateways.run())
             group.create_task(self._signals.attainment.run(self.cluster_view.specs.values))
+            if self._deps.past is not None:
+                group.create_task(self._deps.past.run())
             group.create_task(self._passes())
+
+    def learned(self, key: ObjectKey) -> StoredState | None:
+        """What is known of a service from its past; None if it is not scaled here."""
+        scaler = self._scalers.get(key)
+        return None if scaler is None or scaler.unread else scaler.learned
 
     async def close(self) -> None:
         for scaler in self._scalers.values():
@@ -137,6 +146,9 @@ class Autoscaler:
         self._signals.ended.on_workers(event, self.cluster_view.workers)
         self.cluster_view.on_workers(event)
         self._signals.workers.follow(self.cluster_view.workers.values())
+        match event:
+            case Upserted(item) if (scaler := self._scalers.get(item.service)) and scaler.may_lower(item.endpoints):
+                self._signals.wake.set()  # a scale-down has waited for this
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         known = len(self.cluster_view.uids)
@@ -183,6 +195,9 @@ class Autoscaler:
                     scaler = ServiceScaler(key, self.cluster_view.services[key].metadata.uid, self._deps)
                     self._scalers[key] = scaler
                 await scaler.load_state()
+                scaler.take_past()
+                lengths = self._signals.gateways.lengths
+                scaler.add_lengths(lengths.take(spec.service, whole=not scaler.learned.lengths))
                 observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:
@@ -215,16 +230,17 @@ class Autoscaler:
 
     def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec) -> SignalSnapshot:
         key, signals, metrics = scaler.key, self._signals, self._deps.metrics
+        reports = signals.workers.reports(spec.service)
         demand_age_s, attainment_age_s = signals.gateways.age_s(), signals.attainment.age_s(spec.service)
         record_age(metrics, key, "gateways", demand_age_s)
         record_age(metrics, key, "attainment", attainment_age_s)
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
             scales=scaler.scales,
-            endpoints=self.cluster_view.endpoints(key),
+            endpoints=scaler.see_workers(self.cluster_view.endpoints(key), reports),
             endpoints_lost=MissingSignal.ENDPOINTS in self.cluster_view.lost,
             objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
-            loads=signals.workers.loads(spec.service),
+            loads=loads_of(reports),
             attainment=signals.attainment.attainment(spec.service),
             latencies=signals.attainment.latencies(spec.service),
             demand_age_s=demand_age_s,
@@ -248,6 +264,8 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.ledger.forget(str(key))
+            if self._deps.past is not None:
+                self._deps.past.forget(str(key))
             for row in METRICS.values():
                 if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
                     self._deps.metrics.forget(row.name, key.namespace, key.name)

@@ -27,17 +27,19 @@ from paceline_autoscaler.metrics_source.scraper import ScrapeSource
 from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
 from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry, entry_json
 from paceline_autoscaler.output.ledger_files import LedgerFiles
-from paceline_autoscaler.output.scale_writer import ScaleWriter
+from paceline_autoscaler.output.retire_client import RetireClient
+from paceline_autoscaler.output.scale_writer import ScaleWriter, stored_texts
 from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.signals.live import LOAD_SILENCE_S
+from paceline_autoscaler.signals.past_demand import PastDemand
 from paceline_autoscaler.types import unix_clock
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.config import Config, Listen
-from paceline_core.kube import Cluster
+from paceline_core.kube import Cluster, ObjectKey
 from paceline_core.kube.connect import ClusterConfig
 from paceline_core.process import admin_server, first
 from paceline_core.telemetry import Metrics, get_logger
@@ -103,7 +105,9 @@ Since = Annotated[datetime | float, BeforeValidator(_moment)]
 
 
 def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
-    """`/healthz`: passes continue; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
+    """`/healthz`: passes continue; `/readyz`: services and workers are known; `/debug/decisions`: newest first;
+    `/debug/learned`: what is known of a service, as it is stored.
+    """
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")
@@ -135,6 +139,16 @@ def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
         entries = deps.ledger.newest_of(service, query) if service else deps.ledger.newest(query)
         return StreamingResponse(_array(entries, inputs=inputs), media_type="application/json")
 
+    @app.get("/debug/learned")
+    async def learned(service: Annotated[str, Query(pattern=SERVICE_PATTERN)]) -> Response:
+        found = autoscaler.learned(ObjectKey.parse(service))
+        if found is None:
+            return JSONResponse({"error": f"{service} is not scaled here"}, 404)
+        spec = autoscaler.cluster_view.specs.get(ObjectKey.parse(service))
+        prices = {} if spec is None else {pool.name: pool.dollars_per_hour for pool in spec.pools}
+        learned = {"stored": stored_texts(found), "dollars_per_hour": prices}
+        return JSONResponse({"service": service, "now": deps.now(), **learned})
+
     app.add_exception_handler(404, _not_found)
     return app
 
@@ -148,7 +162,9 @@ def _array(entries: Iterator[LedgerEntry], *, inputs: bool) -> Iterator[bytes]:
 
 
 async def _not_found(_: Request, __: Exception) -> Response:
-    return JSONResponse({"error": "no such route; there are /healthz, /readyz, /metrics, /debug/decisions"}, 404)
+    return JSONResponse(
+        {"error": "no such route; there are /healthz, /readyz, /metrics, /debug/decisions, /debug/learned"}, 404
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +188,14 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
     writer = ScaleWriter(site.cluster, metrics)
-    deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, unix_clock(site.clock))
-    timeout = httpx.Timeout(SCRAPE_LIMIT_S)
-    async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
+    now, timeout = unix_clock(site.clock), httpx.Timeout(SCRAPE_LIMIT_S)
+    async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as calls:
+        workers = RetireClient(calls, site.signer, site.clock)
         link = StreamClient(streams, site.signer, site.clock)
-        gateways = GatewayDemand(config.gateways, link, deps.now, wake.set)
-        source = _source(config, scrapes, gateways, site.clock)
+        gateways = GatewayDemand(config.gateways, link, now, wake.set)
+        source = _source(config, calls, gateways, site.clock)
+        past = PastDemand(source, site.clock, metrics) if isinstance(source, PrometheusSource) else None
+        deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, now, workers, past)
         attainment = AttainmentPoller(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         ended = EndedWorkers()
         signals = Signals(gateways, WorkerLoads(link, ended.on_load), attainment, wake, ended)

@@ -8,18 +8,21 @@ its decision, a condition, a count or the cost changes; its measured numbers are
 are served. The state is stored when it says something that a crash must not lose (`worth_storing`), and when the
 process ends. Both are repeated after that time, in case someone removed them.
 
-The autoscaler does not choose which workers a scale-down removes: the supervisor or Kubernetes drains workers of its
-own choice, and each worker finishes its streams.
+Before it lowers a scale it retires the workers that are to go (`output.retirement`), and the decision is made again
+until the scale may be written; each worker finishes its streams.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states, worth_storing
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
+from paceline_autoscaler.model.lengths import Lengths, with_requests
 from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
-from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
+from paceline_autoscaler.output.retire_client import RetireClient
+from paceline_autoscaler.output.retirement import Reports, WorkerRetirement
+from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter, StoredState
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
@@ -33,11 +36,12 @@ from paceline_autoscaler.output.status import (
 )
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
+from paceline_autoscaler.signals.past_demand import PastDemand, PastQuestion
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec
+from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, PoolDecision, ScalingSpec
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, NotFound, PacelineError
-from paceline_core.kube import ObjectKey, Scale, ServiceRef
+from paceline_core.kube import Endpoint, ObjectKey, Scale, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.telemetry import Metrics
@@ -60,6 +64,9 @@ class ScalerDeps:
     metrics: Metrics
     clock: Clock
     now: Now
+    workers: RetireClient
+    past: PastDemand | None = None
+    """None: the metrics source remembers nothing."""
 
 
 class ServiceScaler:
@@ -71,11 +78,14 @@ class ServiceScaler:
         self.state = State()
         self.knowledge = Knowledge()
         self._recorder = HistoryRecorder()
+        self._lengths: Lengths = ()
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
         self._scales = ScaleCache(key)
         self._conflicts = ScaleConflicts()
+        self._retirement = WorkerRetirement(key, deps.workers, deps.clock)
+        self._waits: frozenset[str] = frozenset()
         self._standing: Decision | None = None
         self._since = ""
         self._supply: tuple[tuple[int, int], ...] = ()
@@ -111,13 +121,30 @@ class ServiceScaler:
             return
         self._loaded_at = now
         try:
-            stored, knowledge = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
+            found = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
         except PacelineError as error:
             self.unread = str(error)
         else:
-            self.state, self.unread = merge_states(stored, self.state), ""
-            self.knowledge = self._recorder.resume(knowledge)
-            self._stored = stored
+            self.state, self.unread = merge_states(found.state, self.state), ""
+            self.knowledge = self._recorder.resume(found.knowledge)
+            self._lengths = with_requests(found.lengths, self._lengths, 0.0)
+            self._stored = found.state
+
+    @property
+    def learned(self) -> StoredState:
+        """What is to survive this process, as of now."""
+        return StoredState(self.state, Knowledge(self._recorder.histories), self._lengths)
+
+    def add_lengths(self, new: Lengths) -> None:
+        """Requests that were completed since the last pass."""
+        now = self._deps.clock.monotonic()
+        passed_s = 0.0 if self._passed_at is None else now - self._passed_at
+        self._lengths = with_requests(self._lengths, new, passed_s)
+
+    def take_past(self) -> None:
+        """Take in the past work that has been found, for the decision that comes now."""
+        if self._deps.past is not None and (found := self._deps.past.take(str(self.key))):
+            self.knowledge = self._recorder.fill(found, self.knowledge)
 
     async def know_scales(self, service: InferenceService, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
         """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
@@ -148,26 +175,42 @@ class ServiceScaler:
                 await self._on_edit(pool, known, replicas)
         return before != {pool: scale.replicas for pool, scale in found.items()}
 
+    def see_workers(self, endpoints: Iterable[Endpoint], reports: Reports) -> tuple[Endpoint, ...]:
+        """The service's workers as its next decision is to see them; `reports` by worker."""
+        return self._retirement.see(endpoints, reports)
+
+    def may_lower(self, endpoints: Iterable[Endpoint]) -> bool:
+        """Whether these workers show what a scale-down waits for."""
+        return self._retirement.unready(endpoints)
+
     def forget_scales(self) -> None:
         """Another autoscaler may write from now on; what it writes is no edit."""
         self._scales.forget()
 
     async def execute(self, observation: Observation, decision: Decision, state: State) -> None:
-        """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
+        """Enter a decision into the ledger, retire workers, write the replicas; `state` is the state after it.
+
+        The scale of a pool whose workers are not unready yet is left to the next pass.
+        """
         self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         self.knowledge = self._recorder.knowledge(observation, state.learned, self.knowledge)
+        self._ask_past(observation.goal)
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
         _record(self._deps.metrics, self.key, observation, decision, elapsed_s)
-        before = self._standing
-        error = await self._write_scales(decision)
+        before, waited = self._standing, self._waits
+        self._waits = await self._retirement.apply(decision)
+        error = await self._write_scales([pool for pool in decision.changes if pool.name not in self._waits])
         self._forbidden = str(error) if isinstance(error, Forbidden) else ""
         self._forbidden_reported = ""
+        written = error is None and not self._waits
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
-            await self._announce(before, decision, written=error is None)
+            await self._announce(before, decision, written=written)
+        elif waited:
+            await self._announce(decision, decision, written=written)
         if observation.supply != self._supply:
             self._standing, self._supply = decision, observation.supply
 
@@ -219,18 +262,25 @@ class ServiceScaler:
         now = self._deps.clock.monotonic()
         interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
         if at_once or now - self._stored_at >= interval_s:
-            state = self.state
-            known = Knowledge(self._recorder.histories)
-            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state, known):
-                self._stored, self._stored_at = state, now
+            learned = self.learned
+            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), learned):
+                self._stored, self._stored_at = learned.state, now
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
 
-    async def _write_scales(self, decision: Decision) -> PacelineError | None:
-        """Write what the decision changes; returns the last error, if any: the next pass tries again."""
+    def _ask_past(self, spec: ScalingSpec) -> None:
+        """Ask a source that remembers for what the history lacks; without a known speed it cannot be priced."""
+        past, learned = self._deps.past, self.state.learned
+        if past is None or self.unread or not learned.speeds or not past.may_ask(spec.service):
+            return
+        if spans := self._recorder.unknown(self._deps.now()):
+            past.want(PastQuestion(spec, learned, spans))
+
+    async def _write_scales(self, changes: Sequence[PoolDecision]) -> PacelineError | None:
+        """Write the scales of these pools; returns the last error, if any: the next pass tries again."""
         fault = None
-        results = await self._deps.writer.scale(self.key, decision, self.scales)
-        for pool in decision.changes:
+        results = await self._deps.writer.scale(self.key, changes, self.scales)
+        for pool in changes:
             result = results[pool.name]
             if isinstance(result, Scale):
                 self._scales.on_write(pool.name, result)

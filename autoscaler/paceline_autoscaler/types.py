@@ -157,7 +157,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1."""
+    """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1.
+
+    `by_class`: waiting requests and their prompt tokens, where the report tells classes apart. A step time of zero is
+    not known.
+    """
 
     worker: str
     slots: int
@@ -167,6 +171,7 @@ class WorkerLoad:
     kv_tokens: int
     kv_used: float
     step_time: StepTime
+    by_class: tuple[tuple[RequestClass, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +360,7 @@ class PoolDecision:
 class Decision:
     """Replicas to order and why: one sentence with numbers, the binding limit, and what was rejected.
 
-    `deferred`: the classes without a target that wait for idle capacity, because their queued requests meet their
-    deadlines without another replica.
+    `deferred`: the classes without a target that have queued requests, and wait for idle capacity.
     """
 
     pools: tuple[PoolDecision, ...]

@@ -1,12 +1,15 @@
 """Autoscalers compared on nine workloads, in the exact simulator: `python -m benchmarks.autoscaling COMMAND`.
 
-    room     the oracle and the static pool in hindsight of each cell: what there is to gain
-    tune     each baseline's setting for each cell
-    learn    what our autoscaler learns on the window that baselines are tuned on (`learned`)
-    library  the histories that it ships with, from what was learned
-    run      the missing runs of the matrix, with tuned settings
-    whatif   the cell in the fluid model, at other leads and with more requests
-    report   the table of all runs that are not void, and benchmarks/results/autoscaling.json
+    room       the oracle and the static pool in hindsight of each cell: what there is to gain
+    tune       each baseline's setting for each cell
+    learn      what our autoscaler learns on the window that baselines are tuned on (`learned`)
+    library    the histories that it ships with, from what was learned
+    run        the missing runs of the matrix, with tuned settings
+    whatif     the cell in the fluid model, at other leads and with more requests
+    ablations  what each part of our policy earns, in the fluid model, on windows that nobody is scored on
+    faults     what late and lost signals, lost and stuck replicas, a flood and longer answers cost, exactly
+    valleys    GPU time for each token where offline work fills valleys
+    report     the table of all runs that are not void, and benchmarks/results/autoscaling.json
 
 Each result is saved as it ends (`store`), so a command that is interrupted goes on where it was; all take hours.
 PACELINE_TRACES names the folder of the whole traces.
@@ -14,13 +17,14 @@ PACELINE_TRACES names the folder of the whole traces.
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.autoscaling import hindsight, matrix, whatif
+from benchmarks.autoscaling import ablations, faults, hindsight, matrix, valleys, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
 from benchmarks.autoscaling.learned import keep, library
@@ -104,6 +108,34 @@ def look_at_variants(names: Sequence[str]) -> None:
         print(f"{name} {variant}: {len(rows)} rows", flush=True)
 
 
+def ablate(names: Sequence[str]) -> None:
+    found = {}
+    for task, outcomes in in_processes(ablations.ablate, [(name, seed) for name in names for seed in ablations.SEEDS]):
+        found[task] = outcomes
+        print(f"{task[0]} seed {task[1]}", flush=True)
+    ordered = {(name, seed): found[name, seed] for name in names for seed in ablations.SEEDS}
+    ablations.save(ordered)
+    print(ablations.table(ordered))
+
+
+def suffer() -> None:
+    found = {faults.NONE: faults.suffer((faults.NONE, None))}
+    budget = faults.budget_of(found[faults.NONE])
+    tasks = [(name, budget) for name in faults.FAULTS if name != faults.NONE]
+    for (name, _), outcome in in_processes(faults.suffer, tasks):
+        found[name] = outcome
+        print(f"{name}: {100 * outcome.attainment:.2f} %", flush=True)
+    faults.save(found)
+    print(faults.table(found))
+
+
+def fill_valleys() -> None:
+    found = dict(in_processes(valleys.fill, valleys.tasks()))
+    ordered = [found[task] for task in valleys.tasks()]
+    valleys.save(ordered)
+    print(valleys.table(ordered))
+
+
 def report() -> None:
     started = rfc3339(SystemClock().utc())
     files = [CellFile.load(name) for name in cells()]
@@ -148,29 +180,32 @@ def _current(row: RunRow | FluidRow) -> bool:
     return row.digest == decisions_digest(policy, row.label)
 
 
+def commands(names: Sequence[str], policies: Sequence[str]) -> dict[str, Callable[[], None]]:
+    """For these cells, and for these policies in `tune`."""
+    return {
+        "room": partial(room, names),
+        "tune": partial(tune_all, names, policies),
+        "learn": partial(learn_all, names),
+        "library": write_library,
+        "run": partial(run, names),
+        "whatif": partial(look_at_variants, names),
+        "ablations": partial(ablate, names),
+        "faults": suffer,
+        "valleys": fill_valleys,
+        "report": report,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoscaling")
-    parser.add_argument("command", choices=("room", "tune", "learn", "library", "run", "whatif", "report"))
+    parser.add_argument("command", choices=commands((), ()))
     parser.add_argument("--cells", help="names with commas; all by default")
     parser.add_argument("--policies", help="names with commas, for tune; all by default")
     options = parser.parse_args()
     names = options.cells.split(",") if options.cells else list(cells())
     if unknown := set(names) - set(cells()):
         parser.error(f"no cell is called {', '.join(sorted(unknown))}; there are {', '.join(cells())}")
-    if options.command == "room":
-        room(names)
-    elif options.command == "tune":
-        tune_all(names, options.policies.split(",") if options.policies else POLICIES)
-    elif options.command == "learn":
-        learn_all(names)
-    elif options.command == "library":
-        write_library()
-    elif options.command == "run":
-        run(names)
-    elif options.command == "whatif":
-        look_at_variants(names)
-    else:
-        report()
+    commands(names, options.policies.split(",") if options.policies else POLICIES)[options.command]()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ about 100,000 requests at most; az-conv and m-large are scaled to that. Random d
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp, log1p
 from random import Random
 
@@ -29,9 +30,10 @@ from paceline_simulator.workloads import combine, copies, mmpp, resampled, varyi
 
 WARMUP_S = 600.0
 HOUR_S, DAY_S = 3600.0, 86_400.0
-_HALF_S = HOUR_S / 2
+HALF_S = HOUR_S / 2
 _NOISE = 0.08
-_CROWD_S = 30.0
+_AZURE_SCALE = {"code": 1.0, "conv": 0.15}
+CROWD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +67,46 @@ def cells() -> dict[str, Cell]:
     made = (
         _halves("conv", "conv", 6),
         _halves("code", "code", 10),
-        _halves("codeC", "code", 6, _CROWD_S),
+        _halves("codeC", "code", 6, CROWD_S),
         _halves("mooncake", "mooncake", 2),
-        Cell("gamma", _gamma("seed 1", 100), (_gamma("seed 2", 200),)),
-        Cell("r1", _r1("01-04 h", 1.0), (_r1("19-22 h", 19.0),)),
-        _azure("code", 1.0),
-        _azure("conv", 0.15),
-        Cell("m-large", _m_large("day 4", 3), (_m_large("day 5", 4), _m_large("day 6", 5))),
+        Cell("gamma", gamma("seed 1", 100), (gamma("seed 2", 200),)),
+        Cell("r1", r1("01-04 h", 1.0), (r1("19-22 h", 19.0),)),
+        Cell("az-code", azure("code", 2), (azure("code", 3), azure("code", 4))),
+        Cell("az-conv", azure("conv", 2), (azure("conv", 3), azure("conv", 4))),
+        Cell("m-large", m_large("day 4", 3), (m_large("day 5", 4), m_large("day 6", 5))),
     )
     return {cell.name: cell for cell in made}
 
 
 def _halves(name: str, log: str, times: int, crowd_s: float | None = None) -> Cell:
-    def window(label: str, start_s: float) -> Window:
-        def draw(seed: int) -> list[TraceRequest]:
-            random = Random(f"{name} {label} {seed}")
-            span_s, end_s = WARMUP_S + _HALF_S, start_s + _HALF_S
-            return copies(trace(log), times, random, start_s=start_s, end_s=end_s, span_s=span_s, crowd_s=crowd_s)
-
-        return Window(label, _HALF_S, draw)
-
-    return Cell(name, window("first half hour", 0.0), (window("second half hour", _HALF_S),))
+    halves = ("first half hour", 0.0), ("second half hour", HALF_S)
+    first, second = (part(name, log, times, label, start_s, HALF_S, crowd_s) for label, start_s in halves)
+    return Cell(name, first, (second,))
 
 
-def _gamma(label: str, offset: int) -> Window:
+def part(  # noqa: PLR0913, PLR0917 - what names a part
+    name: str, log: str, times: int, label: str, start_s: float, long_s: float, crowd_s: float | None = None
+) -> Window:
+    """Copies of a part of a log, repeated to half an hour."""
+
+    def draw(seed: int) -> list[TraceRequest]:
+        random = Random(f"{name} {label} {seed}")
+        span_s, end_s = WARMUP_S + HALF_S, start_s + long_s
+        return copies(trace(log), times, random, start_s=start_s, end_s=end_s, span_s=span_s, crowd_s=crowd_s)
+
+    return Window(label, HALF_S, draw)
+
+
+def gamma(label: str, offset: int) -> Window:
     def draw(seed: int) -> list[TraceRequest]:
         random = Random(f"gamma {offset + seed}")
         arrivals = mmpp((20.0, 60.0), 450.0, random, cv=3.0)
-        return combine(arrivals, resampled(trace("conv")), random, WARMUP_S + _HALF_S)
+        return combine(arrivals, resampled(trace("conv")), random, WARMUP_S + HALF_S)
 
-    return Window(label, _HALF_S, draw)
+    return Window(label, HALF_S, draw)
 
 
-def _r1(label: str, hour: float) -> Window:
+def r1(label: str, hour: float) -> Window:
     """The file is one day at a quarter of the service's rate; copies begin a few seconds apart, as one crowd."""
     seconds = 3 * HOUR_S
 
@@ -105,29 +114,27 @@ def _r1(label: str, hour: float) -> Window:
         start_s = hour * HOUR_S - WARMUP_S
         found = read_trace(folder() / "servegen_r1_day_resampled.csv.gz")
         random = Random(f"r1 {label} {seed}")
-        return copies(found, 2, random, start_s=start_s, end_s=start_s + WARMUP_S + seconds, crowd_s=_CROWD_S)
+        return copies(found, 2, random, start_s=start_s, end_s=start_s + WARMUP_S + seconds, crowd_s=CROWD_S)
 
     return Window(label, seconds, draw)
 
 
-def _azure(kind: str, scale: float) -> Cell:
-    def window(day: int) -> Window:
-        seconds = 3 * HOUR_S
-        start_s = (day - 1) * DAY_S + 7 * HOUR_S - WARMUP_S
+def azure(kind: str, day: int) -> Window:
+    """From 07:00 to 10:00; `kind` is code or conv."""
+    seconds = 3 * HOUR_S
+    start_s = (day - 1) * DAY_S + 7 * HOUR_S - WARMUP_S
 
-        def draw(seed: int) -> list[TraceRequest]:
-            random = Random(f"azure {kind} {day} {seed}")
-            minutes = [_rate(rates, start_s + 60 * minute + 30) for minute in range(int((WARMUP_S + seconds) / 60))]
-            noisy = [scale * rate * _log_normal(_NOISE, random) for rate in minutes]
-            arrivals = varying(lambda at: noisy[min(int(at / 60), len(noisy) - 1)], max(noisy), random)
-            return combine(arrivals, resampled(trace(kind)), random, WARMUP_S + seconds)
+    def draw(seed: int) -> list[TraceRequest]:
+        random, rates = Random(f"azure {kind} {day} {seed}"), _azure_rates(kind)
+        minutes = [_rate(rates, start_s + 60 * minute + 30) for minute in range(int((WARMUP_S + seconds) / 60))]
+        noisy = [_AZURE_SCALE[kind] * rate * _log_normal(_NOISE, random) for rate in minutes]
+        arrivals = varying(lambda at: noisy[min(int(at / 60), len(noisy) - 1)], max(noisy), random)
+        return combine(arrivals, resampled(trace(kind)), random, WARMUP_S + seconds)
 
-        rates = _azure_rates(kind)
-        return Window(f"day {day}", seconds, draw)
-
-    return Cell(f"az-{kind}", window(2), (window(3), window(4)))
+    return Window(f"day {day}", seconds, draw)
 
 
+@cache
 def _azure_rates(kind: str) -> list[tuple[float, float]]:
     """Middle of each ten minutes, and its requests a second."""
     with (folder() / "azure2024_week_rate_10min.csv").open() as file:
@@ -148,7 +155,7 @@ def _log_normal(cv: float, random: Random) -> float:
     return exp(random.gauss(-variance / 2, variance**0.5))
 
 
-def _m_large(label: str, day: int) -> Window:
+def m_large(label: str, day: int) -> Window:
     seconds = 70 * 60.0
 
     def draw(seed: int) -> list[TraceRequest]:

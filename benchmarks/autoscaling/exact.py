@@ -83,19 +83,29 @@ def run(  # noqa: PLR0913 - what names a run
     give_up: float = 0.0,
 ) -> RunResult:
     """Simulate; it ends early once attainment cannot reach `give_up` any more."""
-    pool = PoolPlan(TARGET, engine(), StartTimes.of(lead_s, SPREAD))
-    metrics = MetricsSpec(lag_s=SCRAPE_LAG_S)
-    plan = ServicePlan(
-        service(MOST), (pool,), {RequestClass.INTERACTIVE: requests}, policy, {"main": replicas}, metrics
-    )
     score = (WARMUP_S, window.end)
     begun = time.process_time()
-    made = Simulation(RunPlan((plan,), seed=seed, score=score, until=window.end + _GRACE_S, latency=PROMISE))
+    made = Simulation(run_plan(window, service_plan(requests, policy, replicas, lead_s), seed))
     offered = sum(score[0] <= request.at < score[1] for request in requests)
     lost = _Losses(made, round((1 - give_up) * offered))
     made.events.every(_CHECK_S, lost.check, first=WARMUP_S)
     result = made.run()
     return _result(result, offered, time.process_time() - begun, complete=not lost.given_up)
+
+
+def service_plan(
+    requests: Sequence[TraceRequest], policy: ReplicaPolicy, replicas: int, lead_s: float = LEAD_S
+) -> ServicePlan:
+    """One pool; the metrics are SCRAPE_LAG_S old."""
+    pool = PoolPlan(TARGET, engine(), StartTimes.of(lead_s, SPREAD))
+    arrivals = {RequestClass.INTERACTIVE: requests}
+    return ServicePlan(service(MOST), (pool,), arrivals, policy, {"main": replicas}, MetricsSpec(lag_s=SCRAPE_LAG_S))
+
+
+def run_plan(window: Window, made: ServicePlan, seed: int) -> RunPlan:
+    """The service alone, through the window."""
+    score = (WARMUP_S, window.end)
+    return RunPlan((made,), seed=seed, score=score, until=window.end + _GRACE_S, latency=PROMISE)
 
 
 def first_replicas(requests: Sequence[TraceRequest], work_s: float) -> int:

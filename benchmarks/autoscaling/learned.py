@@ -1,9 +1,8 @@
 """What our autoscaler knows when a scored window begins: what it learned on the cell's tuning window.
 
 `python -m benchmarks.autoscaling learn` runs it there in the exact simulator, on the requests that rivals are tuned on,
-and keeps the history of the work, the lengths, speeds and drains in benchmarks/results/autoscaling/learned.json. What
-it concluded from missed targets is not taken along. `library` scales the same histories to a mean of 1, for services
-that have none.
+and keeps what it learned in benchmarks/results/autoscaling/learned.json. `library` scales the same histories to a mean
+of 1, for services that have none.
 """
 
 import json
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory, code_of
 from paceline_autoscaler.policies.codec import dump_state, load_state
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, having_started
-from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.state import Knowledge, LearnedState, State
 from paceline_simulator.cluster import EPOCH
 
 FILE = FOLDER / "learned.json"
@@ -31,6 +30,15 @@ class Learned:
 
     state: State
     knowledge: Knowledge
+
+    @classmethod
+    def of(cls, policy: ProductionPolicy) -> "Learned":
+        """The histories, lengths, speeds and drains, without what it concluded from missed targets."""
+        known = policy.state.learned
+        kept = LearnedState(
+            drains_s=known.drains_s, output_tokens=known.output_tokens, completed=known.completed, speeds=known.speeds
+        )
+        return cls(State(learned=kept), Knowledge(policy.recorder.histories))
 
     def policy(self, lead_s: float, times: float = 1.0, lag_s: float = 1.0) -> ProductionPolicy:
         """Our policy at the begin of a window where starts take `lead_s` and `times` the requests come."""

@@ -29,6 +29,10 @@ class Replayed:
     def lag_s(self) -> float:
         return self.policy.lag_s
 
+    @property
+    def retires(self) -> bool:
+        return self.policy.retires
+
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         before, knowledge = self.policy.state, self.policy.knowledge
         counts = self.policy.replicas(observation)

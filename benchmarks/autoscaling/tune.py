@@ -21,7 +21,6 @@ from benchmarks.autoscaling.store import Tuned
 from benchmarks.simulator.cells import LEAD_S, TARGET
 
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, having_started
-from paceline_autoscaler.state import Knowledge, LearnedState, State
 
 T = TypeVar("T")
 SEED = 1
@@ -84,8 +83,4 @@ def learn(name: str) -> Learned:
     requests = requests_of(window, SEED)
     policy = ProductionPolicy(state=having_started({TARGET.pool: LEAD_S}))
     run(window, requests, policy, SEED, fluid_plan(window, requests).replicas)
-    known = policy.state.learned
-    kept = LearnedState(
-        drains_s=known.drains_s, output_tokens=known.output_tokens, completed=known.completed, speeds=known.speeds
-    )
-    return Learned(State(learned=kept), Knowledge(policy.recorder.histories))
+    return Learned.of(policy)

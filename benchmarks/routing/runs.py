@@ -51,6 +51,7 @@ class TimedReplicas:
     joins: float
     period_s: float = 0.5
     lag_s: float = 0.0
+    retires: bool = False
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         since = observation.now - EPOCH.timestamp()

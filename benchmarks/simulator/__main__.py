@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from benchmarks.harness import Bar, Measured, Row, quantile, report_parts, report_section
-from benchmarks.simulator import blis, calibration, cpu_worker, emulated, fluid, stack
+from benchmarks.simulator import blis, calibration, cpu_worker, emulated, fluid, stack, what_if
 from benchmarks.simulator.cells import LIMITS, STEP_TIME, Cell, plan
 
 from paceline_core.clock import SystemClock
@@ -37,6 +37,7 @@ SECTIONS = {
     "cpu-worker": cpu_worker.measure,
     "stack": stack.measure,
     "fluid": fluid.measure,
+    "what-if": what_if.measure,
 }
 SINGLE, P90, DP2 = Bar(1.5), Bar(3.0), Bar(12.0)
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": "paceline_cli.plan.command",
     "quote": "paceline_cli.plan.quote",
     "simulate": "paceline_cli.simulate.command",
+    "what-if": "paceline_cli.commands.local.what_if",
     "version": "paceline_cli.main:version_app",
 }
 CLUSTER_COMMANDS = {
@@ -44,6 +45,7 @@ CLUSTER_COMMANDS = {
     "top": "paceline_cli.commands.kube.top:app",
     "why": "paceline_cli.commands.kube.status:why_app",
     "quote": "paceline_cli.commands.kube.quote:app",
+    "what-if": "paceline_cli.commands.kube.what_if",
     "pause": "paceline_cli.commands.kube.pause:pause_app",
     "resume": "paceline_cli.commands.kube.pause:resume_app",
     "keys": "paceline_cli.commands.kube.tenants:keys_app",

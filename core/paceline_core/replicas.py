@@ -15,12 +15,16 @@ from paceline_core.objects.workload_status import PoolCounts
 
 @dataclass(frozen=True, slots=True)
 class PoolReplica:
-    """One worker of a pool. `ordinal` increases with each start in the pool."""
+    """One worker of a pool. `ordinal` increases with each start in the pool.
+
+    `unready`: it was ready and is not now, as a worker that the autoscaler has retired.
+    """
 
     target: ScaleTarget
     ordinal: int
     ready: bool
     draining: bool
+    unready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ def plan_replicas(
     starts = [StartReplica(target) for target, count in desired.items() for _ in range(count - have[target])]
     drains: list[DrainReplica] = []
     for target, count in desired.items():
-        # replicas that are not ready first, then the newest: draining those loses least
-        own = sorted((r for r in active if r.target == target), key=lambda r: (r.ready, -r.ordinal))
+        # retired replicas first, then those that have never been ready, then the newest: draining those loses least
+        own = sorted((r for r in active if r.target == target), key=lambda r: (not r.unready, r.ready, -r.ordinal))
         drains += [DrainReplica(target, victim.ordinal) for victim in own[: max(have[target] - count, 0)]]
     return (*starts, *drains)
 

@@ -122,9 +122,12 @@ def _route(route: InferenceRoute, names: _Names) -> Iterator[str]:
             fix = f"which {key} does not answer to; write {service.model.served_name}"
             yield f"spec.backends[{place}].model is {backend.model}, {fix}"
     yield from (f"{again}; keep one of them, with the sum of their weights" for again in repeated(route.spec))
-    for model in route.spec.fallback:
+    others = [("spec.fallback", model) for model in route.spec.fallback]
+    if route.spec.degrade and route.spec.degrade.model:
+        others.append(("spec.degrade.model", route.spec.degrade.model))
+    for field, model in others:
         if model not in names.models:
-            yield f"spec.fallback names {model}: no service or route of that name here"
+            yield f"{field} names {model}: no service or route of that name here"
     for place, match in enumerate(route.spec.matches):
         for tenant in match.tenants:
             if tenant not in names.tenants:

@@ -143,7 +143,8 @@ class WorkerProcess(Supervised):
 
     @property
     def replica(self) -> PoolReplica:
-        return PoolReplica(self.target, self.ordinal, self.ready, self.draining)
+        unready = bool(self._health and self._health.started) and not self.ready
+        return PoolReplica(self.target, self.ordinal, self.ready, self.draining, unready)
 
     @property
     def endpoint(self) -> Endpoint:

@@ -1,6 +1,7 @@
 """The cluster on the virtual clock: replicas that start by stage, run, drain and are lost, in pools with limited nodes.
 
-The plan of starts and drains is the one that local mode executes (`core.replicas`). A start passes its stages one after
+The plan of starts and drains is the one that local mode executes (`core.replicas`); where the autoscaler retires
+workers first, they drain as soon as they are chosen. A start passes its stages one after
 another; a share of the starts hangs in the last one. A replica that finds no room on the nodes stays pending and takes
 the next place that becomes free. A draining replica ends when its requests have ended or moved, at the latest after its
 drain limit; then what it still computes is lost, as with a spot node after its notice.
@@ -8,7 +9,7 @@ drain limit; then what it still computes is lost, as with a spot node after its 
 GPU time is paid from order to release, pending replicas excepted, because they occupy no GPU.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -69,7 +70,8 @@ class PoolPlan:
     """One pool of a service: its engine, starts and nodes.
 
     `capacity`: replicas that its nodes have room for, None without a limit. `lost_per_hour`: the rate at which each
-    ready replica's spot node is taken away, `notice_s` after a notice.
+    ready replica's spot node is taken away, `notice_s` after a notice. `outages`: times at which a share of all ready
+    replicas (0 to 1) loses its nodes so, at once.
     """
 
     target: ScaleTarget
@@ -80,6 +82,7 @@ class PoolPlan:
     capacity: int | None = None
     lost_per_hour: float = 0.0
     notice_s: float = 30.0
+    outages: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.start.stages:
@@ -158,13 +161,16 @@ class SimulatedCluster:
                 replica = self._order(self._plans[target])
                 replica.ordered, replica.paid = self._events.now - FIRST_AGE_S, self._events.now
                 self._ready(replica)
+        for plan in self._plans.values():
+            for at, share in plan.outages:
+                self._events.at(at, self._lose, plan, share)
 
-    def scale(self, counts: Mapping[ScaleTarget, int]) -> None:
-        """Set the desired replicas of pools, and start or drain replicas accordingly."""
+    def scale(self, counts: Mapping[ScaleTarget, int], retired: Collection[str] = ()) -> None:
+        """Set the desired replicas of pools, and start or drain replicas accordingly, the `retired` ones first."""
         self.desired |= counts
         active = {(replica.plan.target, replica.ordinal): replica for replica in self.replicas}
         known = [
-            PoolReplica(r.plan.target, r.ordinal, ready=r.engine is not None, draining=r.draining)
+            PoolReplica(r.plan.target, r.ordinal, r.engine is not None, r.draining, unready=r.name in retired)
             for r in self.replicas
         ]
         for step in plan_replicas(self.desired, known):
@@ -248,6 +254,11 @@ class SimulatedCluster:
             return
         self._drain(replica, replica.plan.notice_s)
         self.scale({})
+
+    def _lose(self, plan: PoolPlan, share: float) -> None:
+        ready = [replica for replica in self.replicas if replica.plan is plan and replica.state is ReplicaState.READY]
+        for replica in ready[: round(share * len(ready))]:
+            self._take_away(replica)
 
     def _drain(self, replica: SimulatedReplica, limit_s: float | None = None) -> None:
         if replica.draining:

@@ -19,7 +19,7 @@ from math import inf
 from operator import itemgetter
 from typing import Protocol
 
-from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
+from paceline_core.wire import KVLoad, LoadReport, PrefixDelta, StepTime, WorkerState
 from paceline_planner.step_clock import FittedClock, StepClock
 from paceline_planner.steptime import StepWork
 from paceline_simulator.events import EventQueue
@@ -189,19 +189,22 @@ class SimulatedEngine:
         else:
             self.catch_up()
         self._prefixes.cached(*self.memory.keys.changes())
+        self._report = self._report.model_copy(update={**self._load(), "prefix": self._reader.delta()})
+        return self._report
+
+    def remaining_load(self) -> LoadReport:
+        """Its load now with the output still expected, which no other report here has, and without prefix keys."""
+        self.catch_up()
+        remaining = self.scheduler.admission.remaining_tokens(self.scheduler.running)
+        own = {"prefix": PrefixDelta(), "remaining_tokens": remaining}
+        return self._report.model_copy(update={**self._load(), **own})
+
+    def _load(self) -> dict[str, object]:
         core, pool, kv = self.scheduler, self.memory.pool, self._report.kv
         if (kv.free, kv.cached) != (pool.free, pool.cached):
             kv = kv.model_copy(update={"free": pool.free, "cached": pool.cached})
-        self._report = self._report.model_copy(
-            update={
-                "running": len(core.running),
-                "waiting": dict(core.waiting.counts),
-                "queued_tokens": core.queued_tokens(),
-                "kv": kv,
-                "prefix": self._reader.delta(),
-            }
-        )
-        return self._report
+        queued = core.queued_tokens()
+        return {"running": len(core.running), "waiting": dict(core.waiting.counts), "queued_tokens": queued, "kv": kv}
 
     # --- the loop
 

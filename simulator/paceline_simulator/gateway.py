@@ -160,6 +160,7 @@ class SimulatedGateway:
             if request.machine.state is not STREAMING and request.machine.limit <= now:
                 self._expire(request)
         for state in self.services.values():
+            state.observe(now)
             self._dispatch(state)
             moves = self._moves[state.key]
             if leaving := moves.leaving(state.pool, now):

@@ -8,6 +8,7 @@ Known holes: an engine predicts its steps by the planner's prior and does not le
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from paceline_autoscaler.state import PoolSpeed
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
@@ -19,7 +20,7 @@ from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.model_config import from_config
 from paceline_planner.service_devices import pool_price, replica_devices
 from paceline_planner.shapes import ModelShape
-from paceline_planner.step_clock import RooflineClock, StepClock
+from paceline_planner.step_clock import FittedClock, RooflineClock, StepClock
 from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.engine import EngineSpec
 from paceline_workers.config import EngineConfig
@@ -61,6 +62,27 @@ def simulated_pools(
     prices = {pool.name: pool_price(service, pool, find) for pool in service.pools}
     known = {name: None if price is None else float(price) for name, price in prices.items()}
     return SimulatedPools(service, pools, known)
+
+
+def learned_pool(service: ResolvedService, place: int, speed: PoolSpeed, start: StartTimes) -> PoolPlan:
+    """A pool whose replicas are as fast as a worker's own fit says, and have the slots and pages that it reports.
+
+    Nothing is planned, so the model need not be known here. Raises InvalidInput naming what a simulation lacks.
+    """
+    _refuse_what_is_not_simulated(service)
+    pool = service.pools[place]
+    engine = EngineConfig.model_validate(worker_config(service, pool, _NOWHERE)["engine"])
+    pages = speed.kv_tokens // engine.page_tokens
+    context = engine.max_model_len or pages * engine.page_tokens
+    limits = sizing.limits(engine, context=context, vocab_size=VOCABULARY, pages=pages)
+    clock = FittedClock(speed.step_time)
+    return PoolPlan(
+        ScaleTarget(ObjectKey.parse(service.key), pool.name),
+        EngineSpec(clock, speed.step_time, replace(limits, max_seqs=speed.slots), pages, engine.prefix_cache),
+        start,
+        gpus=replica_devices(service, pool),
+        drain_limit_s=service.rollout.drain_timeout_s,
+    )
 
 
 def _refuse_what_is_not_simulated(service: ResolvedService) -> None:

@@ -16,6 +16,7 @@ from math import inf
 from random import Random
 
 from paceline_autoscaler.model.observation import scaling_spec
+from paceline_autoscaler.output.victims import PoolWorker, choose_victims
 from paceline_autoscaler.policies.replica_policy import PastSignals, ReplicaPolicy
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_core.kube.cluster import ScaleTarget
@@ -23,7 +24,7 @@ from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry.enums import ReplicaState, RequestClass
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.routing.policies import RoutingPolicy, ShortestTTFT
-from paceline_simulator.cluster import EPOCH, PoolPlan, SimulatedCluster, SimulatedReplica
+from paceline_simulator.cluster import EPOCH, REVISION, PoolPlan, SimulatedCluster, SimulatedReplica
 from paceline_simulator.control import MetricsSpec, ScrapedMetrics, SimulatedScaler
 from paceline_simulator.engine import SimulatedEngine
 from paceline_simulator.events import EventQueue
@@ -225,8 +226,20 @@ class Simulation:
         targets = {pool.target.pool: pool.target for pool in self._plans[key].pools}
         desired = {name: self.cluster.desired[target] for name, target in targets.items()}
         observation = scaler.observe(_EPOCH_S + self.events.now, signals, desired, self.cluster.endpoints(key))
-        counts = scaler.policy.replicas(observation)
-        self.cluster.scale({targets[name]: count for name, count in counts.items()})
+        counts = {targets[name]: count for name, count in scaler.policy.replicas(observation).items()}
+        retired: list[str] = []
+        if scaler.policy.retires:
+            retired = [name for target, count in counts.items() for name in self._victims(target, count)]
+        self.cluster.scale(counts, retired)
+
+    def _victims(self, target: ScaleTarget, count: int) -> tuple[str, ...]:
+        """The workers of a pool that the autoscaler retires so that `count` are left."""
+        there = [r for r in self.cluster.replicas if r.plan.target == target and not r.draining]
+        if len(there) <= count:
+            return ()
+        loads = {r.name: r.engine.remaining_load() for r in there if r.engine is not None}
+        workers = [PoolWorker(r.name, REVISION, r.engine is not None, loads.get(r.name)) for r in there]
+        return choose_victims(workers, len(there) - count)
 
     # --- results
 

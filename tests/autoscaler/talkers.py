@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from paceline_autoscaler.output.retire_client import RetireClient
 from paceline_autoscaler.signals import StreamClient
 from paceline_core.auth import TokenSigner, new_signing_key
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import (
+    RETIRE_PATH,
     ClassDemand,
     DemandReport,
     KVLoad,
@@ -29,9 +31,14 @@ KEY = new_signing_key()
 
 @dataclass
 class Talker:
-    """One stream: `say` puts a line on it, `hang_up` ends it; `status` other than 200 refuses readers."""
+    """One stream: `say` puts a line on it, `hang_up` ends it; `status` other than 200 refuses readers.
+
+    `retires`: it knows that call; `retired`: what the last one made of it.
+    """
 
     status: int = 200
+    retires: bool = False
+    retired: bool | None = None
     readers: list[httpx.Request] = field(default_factory=list)
     _lines: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
 
@@ -60,10 +67,17 @@ class Talkers:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         return StreamClient(http, TokenSigner(KEY, "autoscaler"), self.clock)
 
+    def retire_client(self) -> RetireClient:
+        link = self.link()
+        return RetireClient(link.http, link.signer, link.clock)
+
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         talker = self.by_host.get(request.url.netloc.decode())
         if talker is None:
             raise httpx.ConnectError("refused")
+        if request.url.path == RETIRE_PATH:
+            talker.retired = request.method == "POST" if talker.retires else None
+            return httpx.Response(200 if talker.retires else 404)
         talker.readers.append(request)
         return httpx.Response(talker.status, content=talker.stream())
 

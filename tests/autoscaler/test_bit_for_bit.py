@@ -37,6 +37,8 @@ SUMS_OF_WHOLE_NUMBERS = {
     "(pool.ready for pool in self.pools)",
     "(pool.replicas for pool in self.pools)",
     "(pool.status.desired for pool in self.pools)",
+    "(requests for requests, _ in theirs)",
+    "(tokens for _, tokens in theirs)",
     "(replica.state is state for replica in self.replicas)",
     "(start.absent for start in starts)",
     "counts.values()",

@@ -158,4 +158,5 @@ def test_the_best_observed_replica_speaks_for_its_pool() -> None:
     found = speed_of("main", [load("a", step_time=fitted), load("b", step_time=prior)])
     assert found is not None
     assert found.step_time == fitted
+    assert speed_of("main", [load("a", step_time=StepTime(base=0.0, prefill=0.0))]) is None
     assert speed_of("main", []) is None

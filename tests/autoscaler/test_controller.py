@@ -13,6 +13,7 @@ from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, NOT_CREATED_PAUSE_S, NOT_CREATED_S, Autoscaler, Signals
 from paceline_autoscaler.metrics_source.base import Empty, Increase, MetricSample, Query, QueryAnswer, Value
+from paceline_autoscaler.metrics_source.prometheus import PrometheusSource
 from paceline_autoscaler.output.ledger import Ledger
 from paceline_autoscaler.output.ledger_files import LedgerFiles
 from paceline_autoscaler.output.replay import replay
@@ -20,6 +21,7 @@ from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
+from paceline_autoscaler.signals.past_demand import PastDemand
 from paceline_autoscaler.types import unix_clock
 from paceline_core.clock import ManualClock, rfc3339
 from paceline_core.errors import Conflict, Unreachable
@@ -69,6 +71,7 @@ class Rig:
         cluster: FakeCluster | None = None,
         name: str = "a",
         clock: ManualClock | None = None,
+        prometheus: str = "",
     ) -> None:
         self.clock = clock or ManualClock()
         self.talkers = Talkers({"10.0.0.1:81": Talker()}, self.clock)
@@ -77,7 +80,9 @@ class Rig:
         self.bell = asyncio.Event()
         now = unix_clock(self.clock)
         kept = Ledger(LedgerFiles(ledger, VOLUME) if ledger else None)
-        self.deps = ScalerDeps(ScaleWriter(self.cluster, self.metrics), kept, self.metrics, self.clock, now)
+        self.past = PastDemand(PrometheusSource(prometheus), self.clock, self.metrics) if prometheus else None
+        writer, calls = ScaleWriter(self.cluster, self.metrics), self.talkers.retire_client()
+        self.deps = ScalerDeps(writer, kept, self.metrics, self.clock, now, calls, self.past)
         link = self.talkers.link()
         self.gateways = GatewayDemand(["gateway:81"], link, now, self.bell.set, self._resolve)
         self.workers = WorkerLoads(link)
@@ -93,17 +98,25 @@ class Rig:
     async def start(self, ready: int = 1, desired: int | None = None, **spec: Any) -> None:
         """One service with so many ready workers, its gateway heard."""
         self.cluster.move(POOL, ready if desired is None else desired)
+        await self.find(ready, **spec)
+        await self.hear(ready)
+
+    async def find(self, ready: int, **spec: Any) -> None:
+        """The service, its gateway and so many workers are known, and none of them has said anything yet."""
         self.autoscaler.cluster_view.on_service(Listed((manifest(classes=SLO, **spec),)))
         await self.gateways.find()
-        await self.see(ready)
+        self.list_workers(ready)
 
     async def see(self, ready: int) -> None:
         """So many workers are ready, and have said so."""
+        self.list_workers(ready)
+        await self.hear(ready)
+
+    def list_workers(self, ready: int) -> None:
         created = rfc3339(self.clock.utc())
         hosts = [f"10.1.0.{n}" for n in range(ready)]
         rows = (Endpoint(f"main-{n}", *PLACE, host, 9000, True, created=created) for n, host in enumerate(hosts))
         self.autoscaler.on_workers(Listed((ServiceEndpoints(KEY, tuple(rows)),)))
-        await self.hear(ready)
 
     async def hear(self, ready: int, requests: int = 0, **row: Any) -> None:
         """A second in which so many requests of 4000 prompt tokens came."""

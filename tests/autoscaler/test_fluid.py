@@ -46,6 +46,7 @@ class Script:
     orders: Mapping[float, int]
     period_s: float = 1.0
     lag_s: float = 0.0
+    retires: bool = False
     seen: list[Observation] = field(default_factory=list)
 
     def replicas(self, observation: Observation) -> dict[str, int]:
@@ -137,6 +138,25 @@ def test_only_the_scored_window_counts_and_is_paid() -> None:
     result = run(plan_of(5.0, 5.0, 5.0, 5.0, score=(10.0, 30.0)), static(1))
     assert result.offered == pytest.approx(result.attained) == pytest.approx(100)
     assert result.gpu_s == 20
+
+
+def test_the_hours_of_the_scored_window_add_up_to_its_sums() -> None:
+    plan = plan_of(*[2.0, 8.0, 5.0] * 260, replicas=5, score=(600.0, 7500.0))
+    result = run(plan, static(5))
+    assert [round(hour.gpu_s) for hour in result.hours] == [5 * 3600, 5 * 3300]
+    assert sum(hour.offered for hour in result.hours) == pytest.approx(result.offered)
+    assert sum(hour.gpu_s for hour in result.hours) == pytest.approx(result.gpu_s)
+    met = [sum(hour.met[place] for hour in result.hours) for place in range(2)]
+    assert min(met) == pytest.approx(result.attained, rel=0.02)
+    assert result.end >= 7800.0
+
+
+def test_a_run_that_is_stopped_ends_there_and_is_the_same_until_then() -> None:
+    plan, looks = plan_of(*[5.0] * 100, replicas=5), iter([False] * 40 + [True])
+    result, whole = run(plan, static(5), lambda: next(looks)), run(plan, static(5))
+    assert result.end == 400.0
+    assert result.timeline == whole.timeline[: len(result.timeline)]
+    assert result.offered == pytest.approx(0.4 * whole.offered, rel=0.01)
 
 
 def test_requests_that_wait_too_long_are_never_answered() -> None:

@@ -14,7 +14,7 @@ from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
+from paceline_core.wire import DemandReport, KVLoad, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
 from paceline_core.wire.stream import ReportStreams, StreamSource, subscribe
 
@@ -304,8 +304,14 @@ def test_a_report_is_reduced_to_what_policies_read() -> None:
         {"state": WorkerState.DRAINING},
         {"state": WorkerState.FAILED},
         {"kv": KVLoad(page_tokens=64, total=0, free=0)},
-        {"step_time": StepTime(base=0.0, prefill=0.0)},
     ],
 )
-def test_a_worker_that_cannot_speak_of_its_speed_yet_is_not_believed(changes: dict[str, Any]) -> None:
+def test_a_worker_that_does_not_serve_has_no_load(changes: dict[str, Any]) -> None:
     assert load_of("main-1", load_report(**changes)) is None
+
+
+def test_a_load_tells_what_waits_by_class() -> None:
+    report = load_report(waiting={RequestClass.OFFLINE: 5, RequestClass.BATCH: 0}, queued_tokens={"offline": 700})
+    load = load_of("main-1", report)
+    assert load is not None
+    assert load.by_class == ((RequestClass.OFFLINE, 5, 700),)

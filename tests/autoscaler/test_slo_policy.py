@@ -24,10 +24,12 @@ from tests.autoscaler.factories import (
     view,
 )
 
+from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory
 from paceline_autoscaler.model.work_history import WorkHistory, code_of
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import ClassSignals, Decision, Observation, PoolStatus, Replica
 from paceline_core.registry.enums import Direction, ReplicaState, RequestClass, ScaleLimit, ScaleReason
+from paceline_core.wire import StepTime
 
 
 def decided(seen: Observation, state: State | None = None, knowledge: Knowledge = STEADY) -> Decision:
@@ -233,26 +235,27 @@ def beside(other: ClassSignals, ready: int = 2) -> Observation:
     return observation(demand=replace(interactive, classes=(*interactive.classes, other)), pools=(view(ready=ready),))
 
 
-def test_work_without_a_promise_buys_nothing_while_idle_capacity_meets_its_deadline() -> None:
-    flood = offline(queued=3000, oldest_s=10.0, left_s=3590.0, rate=5.0)
-    decision = decided(beside(flood))
+@pytest.mark.parametrize("left_s", [3590.0, 150.0, 0.0])
+def test_work_without_a_promise_buys_nothing_however_near_its_deadline_is(left_s: float) -> None:
+    decision = decided(beside(offline(queued=3000, oldest_s=10.0, left_s=left_s, rate=5.0)))
     assert (decision.replicas, decision.deferred) == (2, (RequestClass.OFFLINE,))
 
 
-def test_work_without_a_promise_buys_what_its_deadline_needs() -> None:
-    lump = offline(queued=3000, oldest_s=3400.0, left_s=150.0)
-    decision = decided(beside(lump))
-    assert (decision.replicas, decision.deferred) == (3, ())  # 0.5 + 300 replica-s in 150 s
-    steady = offline(queued=3600, oldest_s=3600.0, left_s=1.0, rate=0.1)
-    assert decided(beside(steady)).replicas == 2  # what arrived evenly leaves evenly
+def test_work_without_a_promise_buys_nothing_where_it_waits_in_workers() -> None:
+    waiting = (RequestClass.OFFLINE, 300, 300 * PROMPT)
+    full = load("ready-0", waiting=300, queued_tokens=300 * PROMPT, by_class=(waiting,))
+    seen = beside(offline(queued=30, oldest_s=10.0, left_s=3590.0), ready=1)
+    assert decided(replace(seen, pools=(view(loads=(full,)),))).replicas == 1
+    untold = replace(full, by_class=())
+    assert decided(replace(seen, pools=(view(loads=(untold,)),))).replicas > 1
 
 
-def test_of_two_classes_without_a_promise_only_the_one_that_buys_nothing_is_deferred() -> None:
-    lump = offline(queued=3000, oldest_s=3400.0, left_s=150.0)
-    patient = replace(offline(queued=30, oldest_s=0.0, left_s=3600.0), name=RequestClass.BATCH)
-    seen = beside(lump)
-    demanded = replace(seen.demand, classes=(*seen.demand.classes, patient))
-    assert decided(replace(seen, demand=demanded)).deferred == (RequestClass.BATCH,)
+def test_every_class_without_a_promise_that_waits_is_deferred() -> None:
+    flood = offline(queued=3000, oldest_s=3400.0, left_s=150.0)
+    batch = replace(offline(queued=30, oldest_s=0.0, left_s=3600.0), name=RequestClass.BATCH)
+    seen = beside(flood)
+    demanded = replace(seen.demand, classes=(*seen.demand.classes, batch))
+    assert decided(replace(seen, demand=demanded)).deferred == (RequestClass.OFFLINE, RequestClass.BATCH)
 
 
 def test_nothing_is_deferred_without_queued_requests_or_by_policies_that_count_every_request() -> None:
@@ -268,6 +271,38 @@ def test_a_class_whose_request_starts_the_first_replica_is_not_deferred() -> Non
     asleep = observation(goal=goal(pools=(pool(min=0),)), pools=(PoolStatus("main", 0),))
     decision = decided(replace(asleep, demand=replace(asleep.demand, classes=(flood,))), state)
     assert (decision.reason, decision.deferred) == (ScaleReason.SCALE_FROM_ZERO, ())
+
+
+UNKNOWN = StepTime(base=0.0, prefill=0.0)
+
+
+def blind(open_requests: int, ready: int = 1) -> Observation:
+    """No replica knows its step time; each has 64 slots."""
+    loads = tuple(load(f"ready-{n}", step_time=UNKNOWN) for n in range(ready))
+    return observation(demand=demand(5.0, in_flight=open_requests), pools=(view(ready=ready, loads=loads),))
+
+
+def test_without_a_step_time_open_requests_decide() -> None:
+    decision = decided(blind(100))
+    assert (decision.replicas, decision.reason) == (3, ScaleReason.DEMAND)
+    why = "no replica has reported its step time yet, so open requests decide: at 70% of the slots they need 3"
+    assert decision.sentence == f"1→3: {why}; 1 ready"
+
+
+def test_without_a_step_time_no_replica_leaves() -> None:
+    calm = blind(1, ready=3)
+    decision = decided(calm, seasoned(calm))
+    assert (decision.replicas, decision.reason) == (3, ScaleReason.MISSING_DATA)
+
+
+def test_where_replicas_do_far_less_than_the_model_says_open_requests_must_fit_too() -> None:
+    seen = observation(demand=demand(0.5, in_flight=100), pools=(view(ready=2),))
+    distrusted = replace(seasoned(seen), own=DemandHistories((DemandHistory("both", derate=0.5, derate_at=NOW),)))
+    _, state = decide(seen, distrusted)
+    decision, _ = decide(replace(seen, now=NOW + 5), state)
+    assert (decision.replicas, decided(seen, seasoned(seen)).replicas) == (3, 1)
+    assert decision.sentence.startswith("2→3: demand 0.50 replica-s/s may need a capacity of ")
+    assert "and open requests 3 replicas: the model overrates replicas" in decision.sentence
 
 
 def test_what_a_rejected_number_costs_includes_the_other_roles() -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.autoscaler.factories import decide, observation, seasoned
 from tests.autoscaler.test_feasibility import LEARNED
-from tests.cli.test_why import ApiServer, cluster
+from tests.cli.conftest import ApiServer
 
 from paceline_autoscaler.output.ledger_entry import LedgerEntry, entry_json
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_cli.main import plugin
 
-__all__ = ["cluster"]
 SLO = ("--slo", "ttft:p95=1s,tpot:p95=100ms")
 
 
@@ -29,17 +27,11 @@ def entry(learned: LearnedState) -> dict[str, Any]:
 
 @pytest.fixture
 def quote(cluster: ApiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str]]:
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    config = cluster.kubeconfig(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as left:
-            plugin(["quote", "chat", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
+            plugin(["quote", "chat", "--kubeconfig", config, *arguments])
         out, err = capsys.readouterr()
         return int(left.value.code or 0), out + err
 

@@ -52,7 +52,6 @@ def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
     ("spec", "idle"),
     [
         ({"cascade": {"first": "demo"}}, "spec.cascade"),
-        ({"degrade": {"maxTokens": 9}}, "spec.degrade"),
         ({"backends": [{"service": "chat"}, {"url": "https://api.example.com/v1"}]}, "spec.backends[1].url"),
         ({"backends": [{"service": "chat", "region": "eu"}]}, "spec.backends[0].region"),
     ],
@@ -69,6 +68,7 @@ def test_a_field_that_nothing_acts_on_is_noted(tmp_path: Path, spec: dict[str, A
             "spec.backends[0] is passed over: no InferenceService default/gone here",
         ),
         (wished(fallback=["gone"]), "spec.fallback names gone: no service or route of that name here"),
+        (wished(degrade={"model": "gone"}), "spec.degrade.model names gone: no service or route of that name here"),
         (
             wished(matches=[{"tenants": ["gone"]}]),
             "spec.matches[0].tenants names gone: no such Tenant in paceline-system here",

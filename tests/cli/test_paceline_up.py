@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,9 +15,16 @@ import httpx
 import pytest
 from tests.cli.stackproc import EMULATED, Api, Up, alive, path_without, said, up
 from tests.cli.waiting import wait_until
+from tests.simulator.test_past_traffic import LOG, summary
+
+from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, code_of
+from paceline_autoscaler.output.scale_writer import StoredState, state_of, stored_of, stored_texts
+from paceline_autoscaler.state import Knowledge
+from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real
 CHAT = Path(__file__).parents[2] / "examples" / "chat.yaml"
+SIMULATOR_PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +145,53 @@ def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
     assert said("why", "quick", "--since", "1h", *state).stdout.startswith("20")
     unknown = said("why", "nobody", *state)
     assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
+
+
+def test_what_if_plays_the_past_of_the_service_and_says_what_it_lacks(shared: Up, api: Api) -> None:
+    """The run is too young for a past, so one is put where the autoscaler has stored its own; the next one reads it."""
+    state = ("--state", str(shared.state))
+    young = said("what-if", "quick", "--rps", "2x", *state)
+    assert (young.returncode, young.stdout) == (2, "")
+    assert "minutes of the service's work are known, and what-if needs 5" in young.stderr
+    unknown = said("what-if", "nobody", "--rps", "2x", *state)
+    assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
+
+    put_past(shared, minutes=8.0)
+    (command,) = re.findall(r"^\.venv/bin/paceline (what-if .*)$", SIMULATOR_PAGE.read_text(), re.MULTILINE)
+    asked = (*shlex.split(command.replace(" chat ", " quick ")), *state)
+    shown = said(*asked, "--time-limit", "12s")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("default/quick: ttft p95 300ms, 1.5 times the requests\n")
+    assert "95% TTFT ≤ 300ms (is 500ms)" in shown.stdout
+    assert "dollars an hour" in shown.stdout
+    found = json.loads(said(*asked, "-o", "json", "--time-limit", "1s").stdout)
+    assert found["exact"] is None
+    assert found["fluid"]["would_be"]["requests"] == pytest.approx(1.5 * found["fluid"]["as_is"]["requests"], rel=0.02)
+
+
+def put_past(shared: Up, minutes: float) -> None:
+    """Let the autoscaler find so many minutes of work at its next start, and start it."""
+    run = json.loads(said("status", "--json", "--state", str(shared.state)).stdout)
+    learned = f"{run['metrics']['autoscaler'].removesuffix('/metrics')}/debug/learned?service=default/quick"
+    stored = httpx.get(learned, trust_env=False).json()["stored"]
+    count = round(minutes * 60 / BIN_S)
+    history = WorkHistory(
+        SystemClock().utc().timestamp() // BIN_S * BIN_S - count * BIN_S, bytes([code_of(0.3)]) * count, mean=0.3
+    )
+    past = StoredState(state_of(stored["state"]), Knowledge((("both", history),)), (summary(LOG),))
+    path = f"/state/default/quick?uid={run['services'][0]['metadata'].get('uid', '')}"
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(shared.state / "run" / "api.sock"))) as http:
+        assert http.put(f"http://supervisor{path}", json=stored_texts(past)).is_success
+    kill(shared, "paceline_autoscaler.main")
+
+    def known() -> bool:
+        try:
+            answer = httpx.get(learned, trust_env=False)
+        except httpx.HTTPError:
+            return False
+        return answer.is_success and stored_of(answer.json()["stored"]).knowledge.history("both").known >= count
+
+    wait_until(known)
 
 
 def test_prometheus_scrapes_every_part(shared: Up) -> None:

@@ -1,26 +1,18 @@
 """`kubectl paceline why` and `paceline why`: the question, several autoscalers' answers, the lines."""
 
-import http.server
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import yaml
-from tests.cli.test_detail import document
+from tests.cli.conftest import ApiServer
 from tests.every import cases
 
 from paceline_autoscaler import process
 from paceline_cli.commands.decisions import MAX_DECISIONS, decision_query
 from paceline_cli.main import plugin
 from paceline_core.errors import InvalidInput
-
-SERVICE = "/apis/paceline.dev/v1alpha1/namespaces/team/inferenceservices/chat"
-PODS = "/api/v1/namespaces/paceline-system/pods"
-Answers = dict[str, Any]
 
 
 def entry(at: int, sentence: str, held: int = 0) -> dict[str, Any]:
@@ -35,60 +27,13 @@ def entry(at: int, sentence: str, held: int = 0) -> dict[str, Any]:
     return {"time": f"2026-01-31T12:00:{at:02}Z", "at": at, "kind": "change", "held": held, "decision": decision}
 
 
-class ApiServer(http.server.ThreadingHTTPServer):
-    """An API server with one service, and autoscaler pods that answer as `answers` says, by name; None: an error."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: Answers = {}
-        self.asked: list[dict[str, str]] = []
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: ApiServer
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        found: Any = {"items": [], "metadata": {}}
-        if url.path == SERVICE:
-            found = document()
-        elif url.path == PODS:
-            found["items"] = [{"metadata": {"name": name}} for name in self.server.answers]
-        elif url.path.startswith(PODS):
-            self.server.asked.append({name: value for name, (value,) in parse_qs(url.query).items()})
-            found = self.server.answers[url.path.removeprefix(f"{PODS}/").partition(":")[0]]
-        self.send_response(500 if found is None else 200)
-        self.end_headers()
-        self.wfile.write(found if isinstance(found, bytes) else json.dumps(found).encode())
-
-    def log_message(self, *words: object) -> None:
-        pass
-
-
-@pytest.fixture
-def cluster() -> Iterator[ApiServer]:
-    server = ApiServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
 @pytest.fixture
 def why(cluster: ApiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    kubeconfig = cluster.kubeconfig(tmp_path)
 
     def run(*arguments: str) -> str:
         with pytest.raises(SystemExit) as left:
-            plugin(["why", "chat", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
+            plugin(["why", "chat", "--kubeconfig", kubeconfig, *arguments])
         out, err = capsys.readouterr()
         assert left.value.code in (None, 0), err
         return out

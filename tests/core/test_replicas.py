@@ -13,6 +13,10 @@ def replica(ordinal: int, *, ready: bool = True, draining: bool = False, target:
     return PoolReplica(target, ordinal, ready, draining)
 
 
+def retired(ordinal: int) -> PoolReplica:
+    return PoolReplica(MAIN, ordinal, ready=False, draining=False, unready=True)
+
+
 def test_missing_replicas_are_started() -> None:
     assert plan_replicas({MAIN: 3}, [replica(1)]) == (StartReplica(MAIN), StartReplica(MAIN))
 
@@ -26,6 +30,16 @@ def test_the_newest_replica_leaves_first() -> None:
 
 def test_a_replica_that_is_not_ready_leaves_before_a_ready_one() -> None:
     assert plan_replicas({MAIN: 1}, [replica(1, ready=False), replica(2)]) == (DrainReplica(MAIN, 1),)
+
+
+def test_a_retired_replica_leaves_first_then_one_that_starts_then_the_newest() -> None:
+    replicas = [retired(1), replica(2), replica(3), replica(4, ready=False)]
+    order = [step.ordinal for step in plan_replicas({MAIN: 0}, replicas) if isinstance(step, DrainReplica)]
+    assert order == [1, 4, 3, 2]
+
+
+def test_a_retired_replica_is_still_one() -> None:
+    assert plan_replicas({MAIN: 2}, [retired(1), replica(2)]) == ()
 
 
 def test_a_draining_replica_counts_for_nothing() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from paceline_core.registry import METRICS, Kind, Metric, Outcome, Phase, Verdict
-from paceline_core.registry.enums import Direction, QueryResult, ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.registry.enums import DegradeKind, Direction, QueryResult, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.telemetry import Metrics
 
 GATEWAYS = ("gateway-0", "gateway-1")
@@ -26,6 +26,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "slo": ("ttft_p95", "tpot_p95", "e2e_p95", "availability"),
     "outcome": tuple(Outcome),
     "verdict": (Verdict.GOOD, Verdict.BAD_TTFT, Verdict.BAD_FAILED),
+    "degraded": ("false",),
     "phase": tuple(Phase),
     "direction": (Direction.UP, Direction.DOWN),
     "result": tuple(QueryResult),
@@ -53,8 +54,11 @@ _BY_METRIC: dict[tuple[str, str], tuple[str, ...]] = {
     ("paceline_operator_reconcile_errors_total", "reason"): ("Conflict",),
     ("paceline_autoscaler_signal_age_seconds", "signal"): ("gateways", "attainment"),
     ("paceline_request_tokens", "kind"): ("input", "output", "cached"),
+    ("paceline_degraded_requests_total", "kind"): tuple(DegradeKind),
     ("paceline_scheduler_batch_tokens", "kind"): ("prefill", "decode"),
     ("paceline_tenant_tokens_total", "kind"): ("input", "output"),
+    ("paceline_demand_requests_total", "kind"): ("arrived", "completed"),
+    ("paceline_demand_tokens_total", "kind"): ("prompt", "input", "cached", "output", "attended", "read"),
 }
 _OBJECTS = ("InferenceService", "Deployment")
 
@@ -107,7 +111,8 @@ class Process:
     @staticmethod
     def _count(row: Metric, labels: tuple[str, ...]) -> int:
         if row.name == "paceline_slo_requests_total":
-            return {Verdict.GOOD: JUDGED - BAD, Verdict.BAD_TTFT: BAD - 2, Verdict.BAD_FAILED: 2}[Verdict(labels[-1])]
+            verdict = Verdict(labels[row.labels.index("verdict")])
+            return {Verdict.GOOD: JUDGED - BAD, Verdict.BAD_TTFT: BAD - 2, Verdict.BAD_FAILED: 2}[verdict]
         return 40
 
     @staticmethod

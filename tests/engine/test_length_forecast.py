@@ -47,6 +47,41 @@ def test_classes_learn_apart() -> None:
     assert forecast.remaining(request("c", PROMPT, 4000, cls=RequestClass.BATCH)) == 1000 - len(PROMPT)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=MIN_SAMPLES, max_size=50),
+    st.lists(st.tuples(st.integers(0, 45), st.integers(1, 60)), max_size=5),
+)
+def test_all_that_is_left_is_the_mean_of_what_is_known(
+    ended: list[tuple[int, bool]], outputs: list[tuple[int, int]]
+) -> None:
+    lengths = Lengths()
+    for length, limited in ended:
+        lengths.add(length, limited=limited)
+    at_limit = sum(limited for _, limited in ended) / len(ended)
+    total = 0.0
+    for produced, limit in outputs:
+        longer = [min(length, produced + limit) - produced for length, _ in ended if length > produced]
+        mean = sum(longer) / len(longer) if longer else limit
+        total += at_limit * limit + (1 - at_limit) * mean
+    assert lengths.mean_remaining(outputs) == pytest.approx(total)
+
+
+def test_clients_who_use_up_what_they_ask_for_are_believed() -> None:
+    forecast, running = Forecast(1000), [request("a", PROMPT, 70), request("b", PROMPT, 300)]
+    assert forecast.remaining_tokens(running) == 370  # nothing is known yet
+    for number in range(MIN_SAMPLES):
+        done = request(f"done{number}", PROMPT, 10 + number)
+        done.tokens += [1] * (10 + number)
+        forecast.observe(done)
+    assert forecast.remaining_tokens(running) == 370
+    for _ in range(WINDOW):
+        done = request("done", PROMPT, 400)
+        done.tokens += [1] * 20
+        forecast.observe(done)
+    running[0].tokens += [1] * 5
+    assert forecast.remaining_tokens(running) == 15 + 20
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
 def test_the_peak_is_what_counting_every_moment_finds(loads: list[tuple[int, int]]) -> None:
     moments = [

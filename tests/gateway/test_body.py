@@ -7,7 +7,7 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
-from paceline_gateway.request.body import MAX_INT64, TEXTS, ParsedBody, parse, rename_model
+from paceline_gateway.request.body import MAX_INT64, TEXTS, ParsedBody, limit_tokens, limit_under, parse, rename_model
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 
 
@@ -195,3 +195,17 @@ def test_more_texts_to_score_than_a_worker_takes_are_refused_by_their_field(path
         parse(too_many, path)
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, field)
     assert parse(too_many, "/v1/embeddings").model == "m"
+
+
+@given(st.integers(1, 10**6), st.none() | st.integers(0, 10**6))
+def test_a_cap_never_falls_below_what_the_request_must_have(most: int, least: int | None) -> None:
+    asked = parse(json.dumps({"model": "m", "min_tokens": least, "ignore_eos": True}).encode())
+    assert limit_under(asked, most) == max(most, least or 0)
+
+
+def test_a_limit_is_written_into_the_body_and_nothing_else_changes() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "\u00e4"}], "max_completion_tokens": 99, "n": 2}
+    assert json.loads(limit_tokens(json.dumps(body).encode(), "max_completion_tokens", 9)) == {
+        **body, "max_completion_tokens": 9
+    }  # fmt: skip
+    assert json.loads(limit_tokens(b'{"model": "m"}', "max_tokens", 9)) == {"model": "m", "max_tokens": 9}

@@ -9,8 +9,9 @@ from tests.gateway.manifests import service
 from tests.gateway.pieces import endpoint, report, snapshot
 
 from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_core.registry.metrics import DEMAND_SERIES
 from paceline_core.telemetry import Metrics
-from paceline_core.wire import DemandReport, decode
+from paceline_core.wire import LENGTH_BUCKETS, DemandReport, decode, length_bucket
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
@@ -24,9 +25,10 @@ NOW = 100.0
 INTERACTIVE, BATCH, _ = RequestClass
 
 
-def service_state() -> ServiceState:
+def service_state(metrics: Metrics | None = None) -> ServiceState:
     chat = snapshot(service()).services["default/chat"]
-    return ServiceState(chat, ServiceMetrics(Metrics("gateway"), chat), HttpLimits(), ShortestTTFT(0.5))
+    series = ServiceMetrics(metrics or Metrics("gateway"), chat)
+    return ServiceState(chat, series, HttpLimits(), ShortestTTFT(0.5))
 
 
 def record(outcome: Outcome, output: int = 5) -> RequestRecord:
@@ -44,6 +46,43 @@ def test_completed_requests_tell_what_they_took() -> None:
     assert (cls.completed, cls.output_tokens, cls.completed_prompt_tokens, cls.cached_tokens) == (3, 17, 107, 60)
     assert cls.attended_pairs == 40 * (100 - 20) + 7 * 7 // 2
     assert cls.kv_reads == 10 * (100 + 5) + 4 * (7 + 2)
+
+
+def test_the_series_of_a_scrape_have_what_the_report_has() -> None:
+    """From them an autoscaler that has lost its history makes it anew."""
+    metrics = Metrics("gateway")
+    made = service_state(metrics)
+    for number in range(3):
+        made.arrived(INTERACTIVE, 10, f"team-{number}")
+        made.ended(record(Outcome.OK, output=5 + number), [], INTERACTIVE, PromptSize(10))
+        made.show(NOW)
+    made.show(NOW)
+    text = metrics.exposition("")[0].decode()
+    rows = service_demand(made, NOW).classes
+    for count, (metric, kind) in DEMAND_SERIES.items():
+        place = f'{metric}{{class="interactive",kind="{kind}",pisvc="chat",pisvc_namespace="default"}}'
+        assert f"{place} {float(sum(getattr(row, count) for row in rows))}\n" in text
+        assert f"{place.replace('interactive', 'batch')} 0.0\n" in text
+
+
+def test_lengths_are_told_where_they_are_asked_for() -> None:
+    made = service_state()
+    for prompt, cached, output in ((1000, 600, 64), (1400, 0, 90), (0, 0, 7)):
+        meter = TokenUsage(prompt=prompt, cached=cached, output=output)
+        made.ended(replace(record(Outcome.OK), meter=meter), [], INTERACTIVE, PromptSize(10))
+    assert service_demand(made, NOW).lengths == ()
+    (lengths,) = service_demand(made, NOW, lengths=True).lengths
+    assert (lengths.name, lengths.requests, lengths.prompt_tokens) == (INTERACTIVE, 2, 2400)
+    assert (lengths.cached_tokens, lengths.output_tokens) == (600, 154)
+    assert [place for place, count in enumerate(lengths.prompts) for _ in range(count)] == [19, 20]
+    assert [place for place, count in enumerate(lengths.outputs) for _ in range(count)] == [12, 12]
+
+
+@given(st.integers(1, 10**9))
+def test_a_length_is_in_the_bucket_that_begins_below_it(tokens: int) -> None:
+    bucket = length_bucket(tokens)
+    assert 2 ** (bucket / 2) <= tokens * (1 + 1e-9)
+    assert bucket == LENGTH_BUCKETS - 1 or tokens <= 2 ** ((bucket + 1) / 2)
 
 
 def test_a_class_that_was_never_asked_for_is_left_out() -> None:

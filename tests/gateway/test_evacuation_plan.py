@@ -48,7 +48,7 @@ def due(
     waiting: Mapping[RequestClass, int] = NOBODY,
 ) -> list[int]:
     """Whom to ask, of streams that are all at the worker that drains."""
-    (leaving,) = made.draining()
+    (leaving,) = made.leaving()
     chosen = (moves or EvacuationPlanner(LOOKAHEAD_S)).due(made, {leaving: streams}, waiting, NOW)
     return chosen.get(leaving, [])
 
@@ -62,6 +62,17 @@ def test_a_worker_is_left_once_it_has_drained_for_a_moment() -> None:
     assert moves.leaving(made, NOW) == []
     assert moves.leaving(made, NOW + GRACE_S - 0.01) == []
     assert moves.leaving(made, NOW + GRACE_S) == [worker(made, "a")]
+
+
+def test_a_retired_worker_is_left_only_once_it_has_to_end() -> None:
+    made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
+    made.on_report("a", report("a", state=WorkerState.DRAINING, retired=True), NOW)
+    assert worker(made, "a").draining
+    assert [found.name for found in made.ready(NOW)] == ["b"]
+    assert moves.leaving(made, NOW) == moves.leaving(made, NOW + 10 * GRACE_S) == []
+    made.update([replace(endpoint("a"), terminating=True), endpoint("b")])
+    assert moves.leaving(made, NOW + 11 * GRACE_S) == []
+    assert moves.leaving(made, NOW + 12 * GRACE_S) == [worker(made, "a")]
 
 
 def test_a_pod_that_terminates_drains_whatever_it_says() -> None:
@@ -136,7 +147,7 @@ def test_slots_reserved_for_urgent_requests_stay_free() -> None:
 
 def test_who_was_asked_and_is_still_there_is_asked_again_only_later() -> None:
     made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
-    (leaving,), own = made.draining(), {worker(made, "a"): streams(1)}
+    (leaving,), own = made.leaving(), {worker(made, "a"): streams(1)}
     assert moves.due(made, own, NOBODY, NOW) == {leaving: [0]}
     assert moves.due(made, own, NOBODY, NOW + 1) == {}
     made.on_report("b", report("b"), NOW + AGAIN_S)

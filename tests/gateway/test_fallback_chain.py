@@ -22,6 +22,7 @@ from paceline_gateway.routing.model_lookup import (
     Requester,
     When,
     choose,
+    degraded,
     next_destination,
     overloaded,
     resolve_model,
@@ -68,6 +69,69 @@ def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
     backends = ({"service": "a"}, {"service": "over", "when": "overflow"})
     seen = snapshot(*SERVICES, route("m", *backends, fallback=["small"]), tenant(services=["default/a"]))
     assert chain(seen) == [("a", "always")]
+
+
+def test_a_route_that_degrades_names_a_smaller_model_that_is_no_part_of_its_chain() -> None:
+    less = {"trigger": "burn", "model": "small", "maxTokens": 9, "after": "5s"}
+    seen = snapshot(
+        *SERVICES, route("m", {"service": "a"}, {"service": "b"}, fallback=["fail"], degrade=less), tenant()
+    )
+    found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+    assert chain(seen) == [("a", "always"), ("b", "always"), ("fail", "fallback")]
+    first, other, last = (destination.degradation for destination in found)
+    assert first is not None
+    assert (first.trigger, first.after_s, first.max_tokens, last) == ("burn", 5, 9, None)
+    assert first.model is not None
+    assert (other, first.model.service.name, first.model.model) == (first, "small", "small")
+
+
+def test_the_smaller_model_takes_the_place_of_the_destination_under_pressure_and_its_fallbacks() -> None:
+    less = {"model": "small", "maxTokens": 9}
+    seen = snapshot(*SERVICES, route("m", {"service": "a"}, fallback=["fail"], degrade=less), tenant())
+    found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+    for smaller, name in ((True, "small"), (False, "a")):
+        first, *rest = degraded(found, smaller=smaller)
+        assert (first.service.name, first.instead_of, first.max_tokens) == (name, found[0].service, 9)
+        assert rest == list(found[1:])
+
+
+def test_a_model_that_is_unknown_or_not_open_to_the_tenant_replaces_none() -> None:
+    for name, services in (("unknown", ["*"]), ("small", ["default/a"])):
+        one = route("m", {"service": "a"}, degrade={"model": name})
+        seen = snapshot(*SERVICES, one, tenant(services=services))
+        found = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)
+        assert degraded(found, smaller=True)[0].service.name == "a"
+
+
+def test_only_classes_with_a_target_get_less() -> None:
+    made = busy()
+    learn(made, 200)
+    assert not made.degrades(CLS, "overload", 0.0)
+    made.observe(NOW + 10)
+    assert made.degrades(CLS, "overload", 0.0)
+    assert not made.degrades(RequestClass.BATCH, "overload", 0.0)
+    assert not made.degrades(CLS, "burn", 0.0)
+
+
+def test_a_service_without_interactive_requests_is_not_overloaded() -> None:
+    made = service_state()
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(slots=1), NOW)
+    learn(made, 4000)
+    made.dispatcher.join(QueuedRequest(1, RequestClass.BATCH, 10, 40, NOW + 60), NOW)
+    assert made.dispatcher.dispatch(NOW)
+    assert made.load(CLS, 0, PromptSize(), NOW) is CROWDED
+    made.observe(NOW)
+    assert not made.degrades(CLS, "overload", 0.0)
+
+
+def test_a_prompt_that_is_longer_than_the_context_does_not_go_to_a_smaller_model() -> None:
+    made = service_state()
+    assert made.fits(PromptSize(10**6))
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(), NOW)
+    assert made.fits(PromptSize(4000))
+    assert not made.fits(PromptSize(10**6))
 
 
 @cases(
@@ -134,15 +198,15 @@ def service_state(**classes: object) -> ServiceState:
 
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
     made = service_state(queueLimit=1)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
+    assert made.load(CLS, 40, PromptSize(40), NOW) is DOWN
     made.pool.update([endpoint()])
     made.pool.on_report("w0", report(slots=1), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW) is OPEN
     made.pool.on_report("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is CROWDED
+    assert made.load(CLS, 40, PromptSize(40), NOW) is CROWDED
     for number in range(2):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 30), NOW)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW) is FULL
+    assert made.load(CLS, 40, PromptSize(40), NOW) is FULL
 
 
 SECONDS = st.floats(0.0, 100.0)
@@ -192,7 +256,7 @@ def test_a_service_without_a_free_slot_is_overloaded_when_the_slot_wait_misses_t
     for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
         made = busy()
         learn(made, tokens)
-        assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is pressure
+        assert made.load(CLS, 40, PromptSize(40), NOW + 10) is pressure
 
 
 def test_who_waits_before_it_counts() -> None:
@@ -200,21 +264,21 @@ def test_who_waits_before_it_counts() -> None:
     learn(made, 50)
     for number in range(2, 4):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is CROWDED
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is CROWDED
 
 
 def test_a_wait_that_is_not_known_crowds_nothing() -> None:
     made = busy()
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
     made.dispatcher.join(QueuedRequest(9, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     made = busy()
     learn(made, 4000)
     made.dispatcher.release(QueuedRequest(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
-    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None:
@@ -230,7 +294,7 @@ def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None
         now += 0.2
     made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.dispatch(now) == []
-    assert made.pressure(CLS, 40, PromptSize(40), now) is OPEN
+    assert made.load(CLS, 40, PromptSize(40), now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:

@@ -48,7 +48,7 @@ def test_every_outcome_and_verdict_is_there_at_zero() -> None:
     slos = {"ttft_p95", "ttft_p99", "tpot_p95", "e2e_p95", "availability"}
     names = [name for name in shown if name.startswith("paceline_slo_requests_total") and 'class="interactive"' in name]
     assert {name.split('slo="')[1].split('"')[0] for name in names} == slos
-    assert len(names) == 4 * 3 + 2
+    assert len(names) == 2 * (4 * 3 + 2)
 
 
 def test_the_target_is_exported_beside_the_counts() -> None:

@@ -254,3 +254,16 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
     if chosen is not None:
         assert chosen.worker in open_ones
         assert seconds(Candidate(chosen.worker), RoutingRequest(tokens), 0) == chosen.cost_s == least
+
+
+def test_a_worker_that_was_retired_comes_back_with_all_of_its_slots() -> None:
+    made = fleet("a")
+    worker = made.workers.get("a")
+    assert worker is not None
+    made.on_report("a", report("a", state=WorkerState.DRAINING, retired=True), NOW)
+    assert picked(made) is None
+    made.on_report("a", report("a"), NOW)
+    assert (picked(made), worker.ramped(NOW)) == ("a", worker.share)
+    made.on_report("a", report("a", state=WorkerState.DRAINING), NOW)
+    made.on_report("a", report("a"), NOW)
+    assert worker.ramped(NOW) < worker.share

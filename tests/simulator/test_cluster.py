@@ -89,6 +89,15 @@ def test_idle_replicas_leave_at_once_and_those_that_start_leave_first() -> None:
     assert run.cluster.gpu_seconds(run.target) == 60.0 + 2 * 5.0
 
 
+def test_retired_replicas_leave_before_the_newest() -> None:
+    run = Run(exact(10.0), ready=3)
+    run.cluster.scale({run.target: 1}, ["chat-main-0", "chat-main-1"])
+    assert list(run.cluster.engines) == ["chat-main-2"]
+    run = Run(exact(10.0), ready=3)
+    run.scale(1)
+    assert list(run.cluster.engines) == ["chat-main-0"]
+
+
 def test_a_draining_replica_ends_with_its_last_request_or_at_its_limit() -> None:
     for limit, output in ((100.0, 20), (0.5, 4000)):
         run = Run(exact(10.0, drain_limit_s=limit), ready=1)
@@ -114,3 +123,9 @@ def test_a_spot_replica_is_lost_after_its_notice_and_replaced_at_once() -> None:
     assert run.killed
     assert client.ends == {}
     assert run.cluster.replicas[0].name == "chat-main-1"
+
+
+def test_an_outage_takes_a_share_of_the_ready_replicas_at_once() -> None:
+    run = Run(exact(20.0, outages=((5.0, 1 / 3),)), ready=6)
+    run.events.run(until=5.5)
+    assert sorted(run.states()) == 4 * ["ready ready"] + 2 * ["schedule starting"]

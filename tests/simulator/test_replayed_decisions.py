@@ -26,6 +26,7 @@ class Recorded:
     entries: list[tuple[LedgerEntry, State]] = field(default_factory=list)
     period_s: float = 1.0
     lag_s: float = 1.0
+    retires: bool = True
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         before, knowledge = self.policy.state, self.policy.knowledge

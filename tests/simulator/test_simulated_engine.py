@@ -111,6 +111,24 @@ def test_leaps_change_nothing_that_clients_or_gateways_see(
     assert leapt == stepped
 
 
+@given(STEPS, st.integers(10, 60), st.lists(st.floats(0.0, 3.0), min_size=1, max_size=6))
+def test_what_is_left_may_be_looked_at_any_time_and_is_the_same_with_leaps(
+    steps: list[Step], pages: int, looks: list[float]
+) -> None:
+    seen, ends = [], []
+    for leaps, times in ((True, looks), (False, looks), (True, [])):
+        run, left = Started(spec(pages, leaps=leaps)), list[int]()
+        for number, (gap, prompt, output, letter) in enumerate(steps):
+            run.submit(number * gap * 0.0131, f"r{number}", prompt, output, letter)
+        for at in times:
+            run.events.at(at, lambda run=run, left=left: left.append(run.engine.remaining_load().remaining_tokens))
+        run.events.run()
+        seen.append(left)
+        ends.append((run.client.first, run.client.ends, asdict(run.engine.scheduler.counters)))
+    assert seen[0] == seen[1]
+    assert ends[0] == ends[1] == ends[2]
+
+
 def test_a_prompt_that_can_never_run_ends_with_the_engines_reason() -> None:
     run = Started(spec(pages=4))
     run.submit(0.0, "a", 100, 2)

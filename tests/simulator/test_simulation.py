@@ -14,7 +14,8 @@ from paceline_autoscaler.types import Observation
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import ScaleTarget
 from paceline_core.registry.enums import Outcome, RequestClass
-from paceline_simulator.cluster import PoolPlan, StartTimes
+from paceline_gateway.queueing.pressure import AFTER_S
+from paceline_simulator.cluster import EPOCH, PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec
 from paceline_simulator.policies import policy_of
 from paceline_simulator.results import SimulationResult
@@ -107,6 +108,20 @@ def test_an_overload_is_shed_by_the_gateway_and_counts_as_missed() -> None:
     assert result.attainment() < outcomes[Outcome.OK] / len(result.requests)
 
 
+def test_an_overload_refuses_new_offline_requests_and_no_batch() -> None:
+    plan = run_plan([], pool=pool_plan(made=spec(8000)))
+    rates = {RequestClass.INTERACTIVE: 8.0, RequestClass.BATCH: 0.5, RequestClass.OFFLINE: 1.0}
+    mixed = {
+        name: [replace(request, tenant=name) for request in arrivals(rate, 60.0, 3000, 60, seed)]
+        for seed, (name, rate) in enumerate(rates.items())
+    }
+    _, result = finished(replace(plan, services=(replace(plan.services[0], arrivals=mixed),)))
+    refused = [one for one in result.requests if one.tenant == "offline" and one.outcome is Outcome.SHED]
+    assert refused
+    assert min(one.at for one in refused) > AFTER_S
+    assert {one.outcome for one in result.requests if one.tenant == "batch"} == {Outcome.OK}
+
+
 def test_only_arrivals_of_the_scored_window_count_and_open_requests_miss() -> None:
     made = Simulation(run_plan(arrivals(4.0, 30.0, output=400), until=20.0, score=(10.0, 20.0)))
     result = made.run()
@@ -137,6 +152,7 @@ class Recorded:
     period_s: float
     lag_s: float
     times: list[float] = field(default_factory=list)
+    retires: bool = False
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         self.times.append(observation.now)
@@ -150,6 +166,33 @@ def test_a_baseline_scales_by_its_own_period() -> None:
     _, result = finished(run_plan(arrivals(9.0, 100.0, prompt=3000, output=60), recorded, pool=pool))
     assert max(moment.desired for moment in result.timeline) > 10
     assert {round(later - before, 6) for before, later in pairwise(recorded.times)} == {15.0}
+
+
+@dataclass
+class OneLess:
+    """Three replicas for ten seconds, then two."""
+
+    retires: bool
+    period_s: float = 10.0
+    lag_s: float = 0.0
+
+    def replicas(self, observation: Observation) -> Mapping[str, int]:
+        return {"main": 3 if observation.now < EPOCH.timestamp() + 10.0 else 2}
+
+
+@pytest.mark.parametrize("retires", [True, False])
+def test_a_retiring_policy_gives_up_the_least_busy_replica_and_any_other_the_newest(retires: bool) -> None:
+    made = Simulation(run_plan(arrivals(3.0, 30.0, output=900), OneLess(retires), replicas=3))
+    made.events.at(10.9, lambda: [made.cluster.engines["chat-main-1"].abort(name) for name in _open(made)])
+    stay: list[str] = []
+    made.events.at(11.5, lambda: stay.extend(r.name for r in made.cluster.replicas if not r.draining))
+    made.plan = replace(made.plan, until=11.6)
+    made.run()
+    assert stay == ["chat-main-0", "chat-main-2" if retires else "chat-main-1"]
+
+
+def _open(made: Simulation) -> list[str]:
+    return list(made.cluster.engines["chat-main-1"]._submissions)
 
 
 def test_clients_that_wait_for_their_answers_send_one_request_after_the_other() -> None:

@@ -49,7 +49,7 @@ def test_every_make_target_exists(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_paceline_exists(page: str) -> None:
-    named = re.findall(r"`(?:\.venv/bin/)?paceline ([a-z]+)", (ROOT / page).read_text())
+    named = re.findall(r"`(?:\.venv/bin/)?paceline ([a-z-]+)", (ROOT / page).read_text())
     assert set(named) <= COMMANDS.keys()
 
 

@@ -110,10 +110,11 @@ class Launcher:
 class Rig:
     """A running worker and its clients."""
 
-    def __init__(self, worker: WorkerServer, app: App, gateway_headers: Headers) -> None:
+    def __init__(self, worker: WorkerServer, app: App, gateway_headers: Headers, autoscaler_headers: Headers) -> None:
         self.worker = worker
         self.app = app
         self.gateway_headers = gateway_headers
+        self.autoscaler_headers = autoscaler_headers
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://worker", timeout=LIMIT_S)
 
@@ -224,14 +225,14 @@ async def running(
     **changes: Any,
 ) -> AsyncIterator[Rig]:
     """A worker whose engines follow `scripts`; its trust file lies in `folder`."""
-    key = new_signing_key()
+    keys = {signer: new_signing_key() for signer in ("gateway", "autoscaler")}
     trust = folder / "jwks.json"
-    trust.write_text(json.dumps(jwk_set([public_jwk(key, "gateway")])))
+    trust.write_text(json.dumps(jwk_set([public_jwk(key, signer) for signer, key in keys.items()])))
     clock = clock or SystemClock()
-    gateway_headers = {HEADER: TokenSigner(key, "gateway").token(SERVICE, clock.utc())}
+    headers = {name: {HEADER: TokenSigner(key, name).token(SERVICE, clock.utc())} for name, key in keys.items()}
     launcher = Launcher(*scripts)
     worker = create_worker(settings(trust_bundle=trust, **changes), launcher, clock, write_limit_s=write_limit_s)
-    rig = Rig(worker, create_app(worker), gateway_headers)
+    rig = Rig(worker, create_app(worker), headers["gateway"], headers["autoscaler"])
     engine = asyncio.create_task(worker.parts.engine.run())
     try:
         if ready:

@@ -48,9 +48,10 @@ class WorkerProcess:
         environ: Mapping[str, str] = _NONE,
         key: bytes | None = None,
     ) -> None:
-        key = key or new_signing_key()
-        (folder / "jwks.json").write_text(json.dumps(jwk_set([public_jwk(key, "gateway")])))
-        self.gateway_headers = {HEADER: TokenSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
+        keys = {"gateway": key or new_signing_key(), "autoscaler": new_signing_key()}
+        (folder / "jwks.json").write_text(json.dumps(jwk_set([public_jwk(key, name) for name, key in keys.items()])))
+        tokens = {name: TokenSigner(key, name).token(SERVICE, SystemClock().utc()) for name, key in keys.items()}
+        self.gateway_headers, self.autoscaler_headers = ({HEADER: token} for token in tokens.values())
         config = settings(trust_bundle=folder / "jwks.json", **changes).model_dump(mode="json")
         (folder / "worker.yaml").write_text(yaml.safe_dump(config))
         self._errors = folder / "stderr"

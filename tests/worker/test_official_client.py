@@ -70,7 +70,7 @@ async def test_a_full_worker_is_waited_for(folder: Path, reply: list[int]) -> No
     async with running(Script(reply=reply), folder=folder) as rig:
         narrow = replace(rig.worker, parts=replace(rig.worker.parts, gate=InFlightLimiter(1)))
         async with (
-            listening(Rig(narrow, rig.app, rig.gateway_headers)) as address,
+            listening(Rig(narrow, rig.app, rig.gateway_headers, rig.autoscaler_headers)) as address,
             openai_client(address, max_retries=1) as client,
         ):
             with narrow.gate.entered():

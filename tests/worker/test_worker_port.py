@@ -18,6 +18,7 @@ from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
+from paceline_core.wire import RETIRE_PATH
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.http.middleware import PROBES, CallerMiddleware
 
@@ -64,16 +65,17 @@ async def test_no_route_but_the_probes_answers_without_a_token(rig: Rig) -> None
     assert (await rig.http.get("/nowhere")).status_code == 401
 
 
-async def test_a_gateways_token_reaches_every_route(rig: Rig) -> None:
+async def test_a_gateways_token_reaches_every_route_but_the_autoscalers(rig: Rig) -> None:
     assert {
         path for path, status in (await asked(rig, dict(rig.gateway_headers))).items() if status in {401, 403, 404}
-    } == set()
+    } == {RETIRE_PATH}
 
 
-async def test_the_autoscalers_token_reads_the_load_and_generates_nothing(rig: Rig, folder: Path) -> None:
+async def test_the_autoscalers_token_reads_the_load_retires_and_generates_nothing(rig: Rig, folder: Path) -> None:
     token = trusted(folder, "autoscaler")
     refused = {path for path, status in (await asked(rig, token)).items() if status == 401}
-    assert {path for path in await asked(rig, token) if path not in refused} == PROBES | {"/internal/evacuate"}
+    open_paths = {path for path in await asked(rig, token) if path not in refused}
+    assert open_paths == PROBES | {"/internal/evacuate", RETIRE_PATH}
     call = rig.call("/internal/load", headers=token)
     assert await call.status() == 200
     call.leave()

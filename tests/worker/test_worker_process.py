@@ -86,6 +86,23 @@ def test_sigterm_drains_and_exits_with_0(slow: WorkerProcess) -> None:
     assert not engine.is_running()
 
 
+def test_a_retired_worker_finishes_its_stream_comes_back_and_can_be_told_to_end(slow: WorkerProcess) -> None:
+    client = Streaming(slow)
+    until(lambda: client.read)
+    url, headers = f"{slow.url}/internal/retire", slow.autoscaler_headers
+    assert HTTP.post(url, json={"seconds": 30}, headers=headers).json()["retired"] is True
+    assert get(f"{slow.url}/readyz") == 503
+    assert HTTP.post(slow.url + CHAT, json=HELLO).headers["x-paceline-draining"] == "1"
+    assert text_of(client.done()) == TEXT * 4
+    assert HTTP.delete(url, headers=headers).json()["retired"] is False
+    assert get(f"{slow.url}/readyz") == 200
+    assert HTTP.post(url, json={"seconds": 0.2}, headers=headers).json()["retired"] is True
+    until(lambda: get(f"{slow.url}/readyz") == 200)
+    assert HTTP.post(url, json={"seconds": 30}, headers=headers).json()["retired"] is True
+    slow.signal(signal.SIGTERM)
+    assert slow.ended() == 0
+
+
 def test_a_second_signal_ends_it_now_with_an_error_event(slow: WorkerProcess) -> None:
     client = Streaming(slow)
     until(lambda: client.read)

@@ -83,6 +83,14 @@ def _streams() -> tuple[Panel, ...]:
             "reqps", (Query(rate("paceline_fallback_requests_total", ("reason",)), "{{reason}}", quiet=True),),
             empty="None",
         ),
+        Panel(
+            "Degraded answers",
+            "Answers per second that a smaller model gave, or that had fewer tokens, while the promise was not kept.",
+            "Lasting: replicas are missing. Their verdicts have the label degraded in paceline_slo_requests_total.",
+            "reqps",
+            (Query(rate("paceline_degraded_requests_total", ("class", "kind")), "{{class}} {{kind}}", quiet=True),),
+            empty="None",
+        ),
     )  # fmt: skip
 
 

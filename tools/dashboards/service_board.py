@@ -173,6 +173,7 @@ def _latency() -> Row:
 
 def _traffic() -> Row:
     retries = ratio(rate("paceline_retries_total"), rate("paceline_requests_total"))
+    arrived, written = {"kind": "arrived"}, {"kind": "~prompt|output"}
     return Row(
         "Traffic",
         (
@@ -188,6 +189,16 @@ def _traffic() -> Row:
                 "Tokens per second: read, written, and found in the prefix cache.",
                 "Written tokens are what replicas are needed for; cached ones cost next to nothing.",
                 "none", (Query(rate("paceline_request_tokens_sum", ("kind",)), "{{kind}}"),),
+            ),
+            Panel(
+                "Demand",
+                "Requests that arrive, and the tokens of their prompts and answers, per second.",
+                "What arrives is demand, shed or not; the autoscaler counts its work, and history is made of it.",
+                "none",
+                (
+                    Query(rate("paceline_demand_requests_total", ("class",), arrived), "{{class}} requests"),
+                    Query(rate("paceline_demand_tokens_total", ("class", "kind"), written), "{{class}} {{kind}}"),
+                ),
             ),
             Panel(
                 "Open requests",

@@ -174,7 +174,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     and back; `evicted_idle_s` sums how long evicted pages had been unused. The same counts for the disk tier are of
     transfers between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for pages
     from disk before they are queued; `shed_by` counts by reason: queue_full, backlog, deadline.
-    `debt_pages`: pages that the running sequences are predicted to need beyond all pages.
+    `debt_pages`: pages that the running sequences are predicted to need beyond all pages; `remaining_tokens`: output
+    tokens that they are still expected to produce.
     `prefix_added` and `prefix_evicted`: prefix keys whose pages became cached or were evicted since the last heartbeat.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
@@ -207,6 +208,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     debt_pages: int = 0
     prefix_added: list[str] = []
     prefix_evicted: list[str] = []
+    remaining_tokens: int = 0
 
 
 ToEngine = Submit | Abort | Shutdown

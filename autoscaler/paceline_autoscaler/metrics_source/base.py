@@ -9,7 +9,7 @@ quantiles, and changes counts by at most the amount of one scrape interval.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -49,13 +49,23 @@ class HistogramQuantile:
 Query = Increase | HistogramQuantile
 
 
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """A PromQL vector expression at every `step_s` from `start` to `end`, both Unix seconds."""
+
+    expression: str
+    start: float
+    end: float
+    step_s: float
+
+
 def verdicts(namespace: str, name: str, window_s: float) -> Increase:
-    return Increase(VERDICTS, _service(namespace, name), ("class", "slo", "verdict"), window_s)
+    return Increase(VERDICTS, service_labels(namespace, name), ("class", "slo", "verdict"), window_s)
 
 
 def observed(namespace: str, name: str, metric: str, quantile: float, window_s: float) -> HistogramQuantile:
     """The query for a latency quantile by class; `metric` is ttft, tpot or e2e."""
-    return HistogramQuantile(HISTOGRAMS[metric], _service(namespace, name), ("class",), window_s, quantile)
+    return HistogramQuantile(HISTOGRAMS[metric], service_labels(namespace, name), ("class",), window_s, quantile)
 
 
 def promql(question: Query) -> str:
@@ -73,12 +83,16 @@ def series(question: Query) -> str:
 
 
 def selector(question: Query) -> str:
+    return f"{series(question)}{{{matchers(question.match)}}}"
+
+
+def matchers(match: Iterable[tuple[str, str]]) -> str:
+    """Equality matchers of labels, as they stand between the braces of a selector."""
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-    matchers = ",".join(f'{name}="{value.translate(escapes)}"' for name, value in question.match)
-    return f"{series(question)}{{{matchers}}}"
+    return ",".join(f'{name}="{value.translate(escapes)}"' for name, value in match)
 
 
-def _service(namespace: str, name: str) -> tuple[tuple[str, str], ...]:
+def service_labels(namespace: str, name: str) -> tuple[tuple[str, str], ...]:
     return (("pisvc_namespace", namespace), ("pisvc", name))
 
 
@@ -151,7 +165,27 @@ class Error:
 QueryAnswer = Value | Empty | NaN | Stale | Partial | Error
 
 
-def cause_of(answer: QueryAnswer) -> str:
+@dataclass(frozen=True, slots=True)
+class RangeSeries:
+    """One series of a range: `points` are (Unix seconds, value), oldest first, without NaN."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeValue:
+    """Series, each with points where it existed."""
+
+    series: tuple[RangeSeries, ...]
+    result = QueryResult.VALUE
+
+
+RangeAnswer = RangeValue | Empty | NaN | Partial | Error
+"""A range describes the past, so it is never Stale; the `age_s` of NaN is that of its newest point."""
+
+
+def cause_of(answer: QueryAnswer | RangeAnswer) -> str:
     """Why there is no value, in words that change only with the cause; empty if there is nothing to add."""
     match answer:
         case Error(kind, detail):
@@ -175,6 +209,12 @@ def classify(samples: Sequence[MetricSample], age_s: float | None, stale_after_s
         return Empty()
     numbers = tuple(sample for sample in samples if not math.isnan(sample.value))
     return Value(numbers, age_s) if numbers else NaN(age_s)
+
+
+class RangeSource(Protocol):
+    """A source that remembers. `ask_range` has its own deadline and never raises."""
+
+    async def ask_range(self, question: RangeQuery) -> RangeAnswer: ...
 
 
 class MetricsSource(Protocol):

@@ -2,7 +2,7 @@
 
 from math import fsum
 
-from paceline_autoscaler.model.capacity import TokenCost, mix_of, output_of, work_rate
+from paceline_autoscaler.model.capacity import TokenCost, mix_of, output_of
 from paceline_autoscaler.state import LearnedState
 from paceline_autoscaler.types import ClassSignals, Observation
 
@@ -28,20 +28,6 @@ def queued_work(
 def overdue_work(classes: list[ClassSignals], unit: TokenCost, state: LearnedState) -> float:
     """Replica-seconds queued at gateways for requests that are too late for their targets."""
     return fsum(_work(cls, unit, state) * cls.overdue_tokens / max(cls.queued_tokens, 1) for cls in classes)
-
-
-def due_work(cls: ClassSignals, unit: TokenCost, state: LearnedState, horizon_s: float) -> float:
-    """Replica-seconds of a class without a target that the horizon must do for all to meet their deadlines.
-
-    Spread over what is left of the deadline: a queue that arrived evenly since the oldest needs only its share of the
-    whole deadline, what came as a lump with the oldest must be done in what the oldest has left.
-    """
-    work = _work(cls, unit, state)
-    if not work or cls.deadline_s is None:
-        return 0.0
-    left_s = max(cls.deadline_s, horizon_s)
-    evenly = min(work_rate([cls], unit, state.output_tokens) * cls.oldest_s, work)
-    return horizon_s * max(work / (cls.oldest_s + left_s), (work - evenly) / left_s)
 
 
 def _work(cls: ClassSignals, unit: TokenCost, state: LearnedState) -> float:

@@ -92,6 +92,10 @@ def work_rate(
 
 
 def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:
-    """The pool's speed, as fitted by the replica with the most observed steps; a prior if there is nothing better."""
-    best = max(loads, key=lambda load: (load.step_time.observations, load.worker), default=None)
+    """The pool's speed, as fitted by the replica with the most observed steps; a prior if there is nothing better.
+
+    None if no replica knows its step time.
+    """
+    known = [load for load in loads if load.step_time.base + load.step_time.prefill > 0]
+    best = max(known, key=lambda load: (load.step_time.observations, load.worker), default=None)
     return None if best is None else PoolSpeed(pool, best.step_time, best.slots, best.kv_tokens)

@@ -77,13 +77,13 @@ class DemandPaths:
         count = len(self._levels)
         low, high = self._levels[int(_EDGE * count)], self._levels[count - 1 - int(_EDGE * count)]
         inside = min(max(level, low), high)
-        first, weights = self._near(inside)
-        slope = self._slope(first, weights)
+        first, weights = self.near(inside)
+        slope = self.slope(first, weights)
         for number, place in enumerate(_systematic(weights)):
             factor = exp(slope * (inside - self._levels[first + place]) + level - inside)
             yield _path([rate * factor for rate in self._after(first + place)], number, self._dispersion)
 
-    def _near(self, level: float) -> tuple[int, list[float]]:
+    def near(self, level: float) -> tuple[int, list[float]]:
         """The first of the anchors that count, and their weights."""
         width, enough = NEAR, min(ENOUGH, len(self._levels) / 2)
         while True:
@@ -98,7 +98,7 @@ class DemandPaths:
         place = anchor * (1 + WINDOW_BINS)
         return self._rates[place : place + 1 + WINDOW_BINS]
 
-    def _slope(self, first: int, weights: Sequence[float]) -> float:
+    def slope(self, first: int, weights: Sequence[float]) -> float:
         """How much of a difference in level is left in the window; 1 where all levels are the same."""
         levels = self._levels[first : first + len(weights)]
         windows = [

@@ -4,18 +4,19 @@ All numbers of a `RoleEstimate` are in units of its reference pool, which serves
 of a pool that needs `ratio` times as long for the same request counts 1/ratio.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum, inf
 
-from paceline_autoscaler.model.backlog import due_work, overdue_work, queued_work
+from paceline_autoscaler.model.backlog import overdue_work, queued_work
 from paceline_autoscaler.model.burn import worst_burn
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, price, work_level, work_rate
 from paceline_autoscaler.model.history import drain_s
 from paceline_autoscaler.model.missing_signals import missing_signals, unreported_pools
 from paceline_autoscaler.model.outlook import Outlook, service_outlook
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
+from paceline_autoscaler.model.work_history import WorkHistory
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import (
     ClassSignals,
@@ -26,10 +27,13 @@ from paceline_autoscaler.types import (
     PoolStatus,
     Role,
     ScalingSpec,
+    WorkerLoad,
 )
 from paceline_core.registry.enums import RequestClass
 from paceline_planner.replica import LengthFactors, ReplicaModel
 
+OutlookOf = Callable[[WorkHistory, float, float, float, float], Outlook]
+"""As `service_outlook`."""
 CLEAR_MARGIN_S = 15.0
 USABLE = 0.97
 """The share of a replica's capacity that is planned with: what a model of mean requests does not see takes the rest."""
@@ -70,9 +74,8 @@ class RoleEstimate:
     """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time.
 
     `demand` is the work rate of the classes with a target over the longest window, `surge` the highest that a shorter
-    one shows, `outlook` what it may come to when replicas ordered now serve. `backlog` is the waiting work
-    to do within the horizon, `urgent` its part that has a target, `overdue` the part of that which is too late for it,
-    and `due` the part of each class without one that has queued requests.
+    one shows, `outlook` what it may come to when replicas ordered now serve. `backlog` is their waiting work to
+    do within the horizon, `overdue` its part that is too late. `deferred`: the other classes that have queued requests.
     """
 
     role: Role
@@ -82,10 +85,9 @@ class RoleEstimate:
     surge: float
     outlook: Outlook
     backlog: float
-    urgent: float
     overdue: float
     burn: float | None
-    due: tuple[tuple[RequestClass, float], ...] = ()
+    deferred: tuple[RequestClass, ...] = ()
 
     @property
     def desired(self) -> int:
@@ -173,9 +175,11 @@ def order_start_s(pools: tuple[PoolEstimate, ...]) -> float:
     return (with_room or list(pools))[0].start_s
 
 
-def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge) -> WorkEstimate:
+def estimate(
+    observation: Observation, state: LearnedState, knowledge: Knowledge, outlook_of: OutlookOf = service_outlook
+) -> WorkEstimate:
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
-    groups = tuple(_role_estimate(observation, state, role, knowledge) for role in roles)
+    groups = tuple(_role_estimate(observation, state, role, knowledge, outlook_of) for role in roles)
     start = max(group.start_s for group in groups)
     return WorkEstimate(
         observation=observation,
@@ -225,7 +229,9 @@ def _forecast(groups: tuple[RoleEstimate, ...], start: float) -> DemandForecast:
     return DemandForecast(start, outlook.p50, outlook.p90)
 
 
-def _role_estimate(observation: Observation, state: LearnedState, role: Role, knowledge: Knowledge) -> RoleEstimate:
+def _role_estimate(
+    observation: Observation, state: LearnedState, role: Role, knowledge: Knowledge, outlook_of: OutlookOf
+) -> RoleEstimate:
     classes = observation.demand.classes
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
@@ -246,11 +252,8 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
     )
     start = order_start_s(pools)
     horizon_s = start + clear_s(start)
-    urgent = queued_work(observation, promised, prices[reference], state, horizon_s)
-    urgent += _in_workers(pools, prices, mix)
-    due = tuple(
-        (cls.name, due_work(cls, prices[reference], state, horizon_s)) for cls in others if max(cls.queued, cls.held)
-    )
+    backlog = queued_work(observation, promised, prices[reference], state, horizon_s)
+    backlog += _in_workers(pools, prices, mix, {cls.name for cls in others})
     demand = work_level(promised, prices[reference], state.output_tokens)
     return RoleEstimate(
         role=role,
@@ -258,12 +261,11 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, kn
         speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
         demand=demand,
         surge=work_rate(promised, prices[reference], state.output_tokens, SURGE_SHARE * start),
-        outlook=service_outlook(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
-        backlog=urgent + fsum(work for _, work in due),
-        urgent=urgent,
-        overdue=min(overdue_work(promised, prices[reference], state), urgent),
+        outlook=outlook_of(knowledge.history(role), start, demand, *_promise(observation, promised, mix)),
+        backlog=backlog,
+        overdue=min(overdue_work(promised, prices[reference], state), backlog),
         burn=worst_burn(observation, role),
-        due=due,
+        deferred=tuple(cls.name for cls in others if max(cls.queued, cls.held)),
     )
 
 
@@ -323,13 +325,23 @@ def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> b
         return any(cls.queued for cls in classes) or any(load.waiting for load in loads)
     ttfts = [target.seconds for target in observation.goal.targets if target.metric == "ttft"]
     tolerated = min([_TOLERATED_WAIT_S, *ttfts])
-    return any(group.urgent > max(group.ready, 1) * tolerated for group in groups)
+    return any(group.backlog > max(group.ready, 1) * tolerated for group in groups)
 
 
-def _in_workers(pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix) -> float:
-    """Replica-seconds that wait in workers; their reports do not tell classes with a target from others."""
+def _in_workers(
+    pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix, others: set[RequestClass]
+) -> float:
+    """Replica-seconds that wait in workers, without those of other classes; some reports do not tell them apart."""
     return fsum(
-        prices[pool.spec.name].of(load.waiting, load.queued_tokens, mix.output_tokens) / pool.ratio
+        prices[pool.spec.name].of(*_waiting_beside(load, others), mix.output_tokens) / pool.ratio
         for pool in pools
         for load in pool.status.loads
+    )
+
+
+def _waiting_beside(load: WorkerLoad, others: set[RequestClass]) -> tuple[int, int]:
+    """The waiting requests of a worker without those of other classes, and their prompt tokens."""
+    theirs = [(requests, tokens) for cls, requests, tokens in load.by_class if cls in others]
+    return load.waiting - sum(requests for requests, _ in theirs), load.queued_tokens - sum(
+        tokens for _, tokens in theirs
     )

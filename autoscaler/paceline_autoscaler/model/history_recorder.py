@@ -3,9 +3,11 @@
 The knowledge is renewed when it has grown by RENEW_SHARE, so that ledgers have a long one once for many entries.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from paceline_autoscaler.model.estimate import work_rates
+from paceline_autoscaler.model.unknown_work import UnknownSpan, filled, unknown_spans
 from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, WorkMeter
 from paceline_autoscaler.state import Knowledge, LearnedState
 from paceline_autoscaler.types import Observation, Role
@@ -33,6 +35,17 @@ class HistoryRecorder:
             meter = self._meters.setdefault(role, WorkMeter())
             meter.history = history.continued_by(meter.history)
         return replace(stored, histories=self.histories)
+
+    def unknown(self, now: float) -> tuple[UnknownSpan, ...]:
+        """What of the last seven days is not known."""
+        return unknown_spans([history for _, history in self.histories], now)
+
+    def fill(self, found: Iterable[tuple[Role, WorkHistory]], before: Knowledge) -> Knowledge:
+        """Take in what another source knows of bins that are not known here; returns the knowledge of both."""
+        for role, history in found:
+            meter = self._meters.setdefault(role, WorkMeter())
+            meter.history = filled(meter.history, history)
+        return replace(before, histories=self.histories)
 
     def knowledge(self, observation: Observation, learned: LearnedState, before: Knowledge) -> Knowledge:
         """Note the work that this observation shows; returns `before`, or knowledge of the work until now."""

@@ -65,8 +65,8 @@ class Outlook:
 class DemandOutlook:
     """Of one history, for replicas that begin to serve `lead_bins` after their order."""
 
-    def __init__(self, history: WorkHistory, lead_bins: int) -> None:
-        self._paths = DemandPaths(list(history.segments()), lead_bins, history.dispersion)
+    def __init__(self, history: WorkHistory, lead_bins: int, paths: type[DemandPaths] = DemandPaths) -> None:
+        self._paths = paths(list(history.segments()), lead_bins, history.dispersion)
         self._history = replace(history)  # a copy: the history itself must not outlive its other users (`_made`)
         self._busiest = max(busiest(history), _SMALLEST)
         self.known = len(self._paths) > 0 and history.worked(_SMALLEST) >= KNOWN_BINS

@@ -4,15 +4,17 @@ A write of a scale is guarded by the version that the decision was made with: a 
 scaled the pool, and the next pass observes again. Failures are counted, logged once while they last, and returned.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from paceline_autoscaler.model.lengths import Lengths
 from paceline_autoscaler.policies import dump_state, load_state
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, ScalingSpec
+from paceline_autoscaler.types import PoolDecision, ScalingSpec
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.objects.metadata import INFERENCE_SERVICE
@@ -23,9 +25,18 @@ OWN_WRITERS = frozenset((MANAGER, "paceline-operator", "paceline-replicas"))
 """Field managers of paceline's own parts; the operator sets replicas when it creates a Deployment."""
 STATE_LIMIT = 32 << 10
 _UNDELETED = "the states of services that are gone are not deleted"
-_KNOWLEDGE = TypeAdapter(Knowledge)
+_KNOWLEDGE, _LENGTHS = TypeAdapter(Knowledge), TypeAdapter(Lengths)
 _log = get_logger(__name__)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What is stored of a service. `lengths`: of its requests; no decision depends on them."""
+
+    state: State = field(default_factory=State)
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    lengths: Lengths = ()
 
 
 class ScaleWriter:
@@ -42,11 +53,11 @@ class ScaleWriter:
         return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
 
     async def scale(
-        self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]
+        self, key: ObjectKey, changes: Iterable[PoolDecision], scales: Mapping[str, Scale]
     ) -> dict[str, Scale | PacelineError]:
-        """Order the decided replicas; returns the new scale or the error of each pool that changes."""
+        """Order the decided replicas of these pools; returns the new scale or the error of each."""
         written: dict[str, Scale | PacelineError] = {}
-        for pool in decision.changes:
+        for pool in changes:
             target, version = ScaleTarget(key, pool.name), scales[pool.name].version
             try:
                 written[pool.name] = await self._cluster.set_scale(target, pool.replicas, version)
@@ -78,8 +89,8 @@ class ScaleWriter:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def load_state(self, service: ServiceRef) -> tuple[State, Knowledge]:
-        """The stored state and knowledge of a service; empty where none is stored that this version can read.
+    async def load_state(self, service: ServiceRef) -> StoredState:
+        """What is stored of a service; each part is empty where none is stored that this version can read.
 
         Raises PacelineError if the API server does not answer.
         """
@@ -91,15 +102,16 @@ class ScaleWriter:
             raise
         self._complaints.end(_unread(service.key))
         found = {} if data is None else data
-        state = _stored(service.key, found, "state", state_of) or State()
-        return state, _stored(service.key, found, "knowledge", _KNOWLEDGE.validate_json) or Knowledge()
+        return StoredState(
+            _stored(service.key, found, "state", state_of) or State(),
+            _stored(service.key, found, "knowledge", _KNOWLEDGE.validate_json) or Knowledge(),
+            _stored(service.key, found, "lengths", _LENGTHS.validate_json) or (),
+        )
 
-    async def save_state(self, service: ServiceRef, state: State, knowledge: Knowledge) -> bool:
-        """Store the learned state and the knowledge; False if that failed."""
+    async def save_state(self, service: ServiceRef, stored: StoredState) -> bool:
+        """Store what is to survive this process; False if that failed."""
         try:
-            await self._cluster.put_state(
-                service, {"state": state_json(state), "knowledge": _KNOWLEDGE.dump_json(knowledge).decode()}
-            )
+            await self._cluster.put_state(service, stored_texts(stored))
         except PacelineError as error:
             self._failed(service.key, "state", error)
             return False
@@ -148,6 +160,24 @@ def _stored(key: ObjectKey, data: Mapping[str, str], name: str, read: Callable[[
         extra = {"service": str(key), "what": name, "reason": str(error)}
         _log.warning("what was learned is unreadable and starts anew", extra=extra)
         return None
+
+
+def stored_texts(stored: StoredState) -> dict[str, str]:
+    """The keys of the ConfigMap; a reader leaves out those that it does not know."""
+    return {
+        "state": state_json(stored.state),
+        "knowledge": _KNOWLEDGE.dump_json(stored.knowledge).decode(),
+        "lengths": _LENGTHS.dump_json(tuple(one.rounded() for one in stored.lengths)).decode(),
+    }
+
+
+def stored_of(texts: Mapping[str, str]) -> StoredState:
+    """The inverse; a part that is not there is empty. Raises ValueError for one that cannot be read."""
+    return StoredState(
+        state_of(texts["state"]) if "state" in texts else State(),
+        _KNOWLEDGE.validate_json(texts.get("knowledge", "{}")),
+        _LENGTHS.validate_json(texts.get("lengths", "[]")),
+    )
 
 
 def state_of(text: str) -> State:

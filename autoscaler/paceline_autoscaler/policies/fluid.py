@@ -9,24 +9,38 @@ each part of a second's arrivals.
 """
 
 from collections import deque
+from collections.abc import Callable
 from math import floor, inf
 
 from paceline_autoscaler.policies.fluid_latency import Latencies
 from paceline_autoscaler.policies.fluid_pool import Ended, FluidPool
 from paceline_autoscaler.policies.fluid_queue import DeadlineQueue, Part
 from paceline_autoscaler.policies.fluid_signals import SCRAPE_S, FluidSignals
-from paceline_autoscaler.policies.fluid_types import MOMENT_S, DemandBin, FluidMoment, FluidPlan, FluidResult
+from paceline_autoscaler.policies.fluid_types import (
+    MOMENT_S,
+    DemandBin,
+    FluidHour,
+    FluidMoment,
+    FluidPlan,
+    FluidResult,
+)
 from paceline_autoscaler.policies.replica_policy import PastSignals, ProductionPolicy, ReplicaPolicy
 from paceline_planner.replica import NO_REQUEST, ReplicaModel
 
 FIRST_S = 1.0
 """When a policy first looks."""
 ROUNDING = 1e-9
+HOUR_S = 3600.0
+_OFFERED, _GPU_S, _MET = 0, 1, 2
+"""Columns of an hour's sums; the last one is the first of those of the targets."""
 
 
-def run(plan: FluidPlan, policy: ReplicaPolicy) -> FluidResult:
-    """The policy on the plan's demand: same inputs, same result. The policy keeps its state, so pass a fresh one."""
-    return _FluidRun(plan, policy).run()
+def run(plan: FluidPlan, policy: ReplicaPolicy, stop: Callable[[], bool] = lambda: False) -> FluidResult:
+    """The policy on the plan's demand: same inputs, same result. The policy keeps its state, so pass a fresh one.
+
+    `stop` is asked every MOMENT_S of the plan's time: the run ends before the plan does if it is true.
+    """
+    return _FluidRun(plan, policy).run(stop)
 
 
 class _FluidRun:
@@ -44,19 +58,24 @@ class _FluidRun:
         self._signals = FluidSignals(plan, self._pool, self._latencies)
         self._timeline: list[FluidMoment] = []
         self._offered = self._answered = self._attained = self._gpu_s = 0.0
+        self._hours: list[list[float]] = []
         self._second = (0.0, 0.0)
         self._looks, self._seen = FIRST_S, deque[tuple[float, PastSignals]]()
 
-    def run(self) -> FluidResult:
+    def run(self, stop: Callable[[], bool]) -> FluidResult:
         now, span_s = 0.0, len(self._plan.bins) * self._plan.bin_s
         self._pool.begin(self._plan.replicas)
         while now < span_s or self._pool.queue.requests or self._pool.answers:
             self._act(now, span_s)
+            if now % MOMENT_S == 0 and stop():
+                break
             end = self._until(now)
             self._advance(now, end)
             now = end
         made = tuple(self._policy.decisions) if isinstance(self._policy, ProductionPolicy) else ()
-        return FluidResult(self._offered, self._answered, self._attained, self._gpu_s, tuple(self._timeline), made)
+        hours = tuple(FluidHour(offered, tuple(met), gpu_s) for offered, gpu_s, *met in self._hours)
+        sums = (self._offered, self._answered, self._attained, self._gpu_s)
+        return FluidResult(*sums, tuple(self._timeline), made, hours, now)
 
     # --- what happens at an instant
 
@@ -106,7 +125,9 @@ class _FluidRun:
     def _advance(self, now: float, end: float) -> None:
         start, stop = self._plan.score
         paid_s = max(min(end, stop) - max(now, start), 0.0)
-        self._gpu_s += self._pool.size * paid_s * self._plan.service.pools[0].gpus
+        gpu_s = self._pool.size * paid_s * self._plan.service.pools[0].gpus
+        self._gpu_s += gpu_s
+        self._note(now, _GPU_S, gpu_s)
         self._arrive(now, end)
         self._pool.advance(now, end, self._mix)
         for part in self._pool.queue.expire(end - self._plan.hold_s):
@@ -122,6 +143,7 @@ class _FluidRun:
             fitting = min(requests, max(self._plan.queue_limit - self._pool.queue.requests, 0.0))
             part = Part(now, end, requests, self._mix, 0.0, 0.0)
             self._offered += self._scored(part)
+            self._note(now, _OFFERED, self._scored(part))
             self._pool.queue.join(now, end, fitting, self._mix)
             if fitting < requests:
                 self._signals.missed(requests - fitting)
@@ -131,11 +153,21 @@ class _FluidRun:
             self._second = (0.0, 0.0)
 
     def _end(self, ended: Ended) -> None:
-        self._signals.ended(ended)
+        shares = self._signals.ended(ended)
         scored = self._scored(ended.answers.part)
+        for place, share in enumerate(shares):
+            self._note(ended.answers.part.first, _MET + place, scored * share)
         self._answered += scored
         if ended.keeps(self._plan.tpot.seconds):
             self._attained += scored * self._latencies.share_in_time(ended.answers, self._plan.ttft)
+
+    def _note(self, at: float, column: int, amount: float) -> None:
+        """Add to the hour of a time within the scored window."""
+        hour = floor((at - self._plan.score[0]) / HOUR_S)
+        if amount and hour >= 0:
+            while hour >= len(self._hours):
+                self._hours.append([0.0] * (_MET + len(self._signals.targets)))
+            self._hours[hour][column] += amount
 
     def _bin(self, now: float) -> int:
         """The bin that a time is in; the start of one, but for a rounding error, is in it."""

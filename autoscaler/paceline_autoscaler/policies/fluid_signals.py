@@ -28,6 +28,7 @@ from paceline_autoscaler.types import (
     RateWindow,
     Replica,
     SloCounts,
+    SloTarget,
     WorkerLoad,
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState
@@ -71,18 +72,16 @@ class FluidSignals:
         before = self._arrived[-1]
         self._arrived.append((before[0] + requests, before[1] + prompt_tokens))
 
-    def ended(self, ended: Ended) -> None:
-        """A part of the requests that has its last token."""
+    def ended(self, ended: Ended) -> list[float]:
+        """A part of the requests that has its last token; returns the share of it that met each target."""
         requests, mix = ended.answers.part.requests, ended.answers.part.mix
         self._completed.append((ended.at, _sum(self._completed[-1][1], mix, requests)))
         self._ended.append(ended)
-        for place, target in enumerate(self.targets):
-            good = requests
-            if target.metric == "ttft":
-                good *= self._latencies.share_in_time(ended.answers, target)
-            elif target.metric == "tpot" and not ended.keeps(target.seconds):
-                good = 0.0
+        shares = [self._share_met(ended, target) for target in self.targets]
+        for place, share in enumerate(shares):
+            good = requests * share
             self._count(place, good, requests - good)
+        return shares
 
     def missed(self, requests: float) -> None:
         """Requests that were never answered."""
@@ -127,6 +126,11 @@ class FluidSignals:
         )
 
     # --- parts
+
+    def _share_met(self, ended: Ended, target: SloTarget) -> float:
+        if target.metric == "ttft":
+            return self._latencies.share_in_time(ended.answers, target)
+        return float(target.metric != "tpot" or ended.keeps(target.seconds))
 
     def _count(self, place: int, good: float, bad: float) -> None:
         before = self._counts[place]

@@ -118,11 +118,21 @@ class FluidMoment:
 
 
 @dataclass(frozen=True, slots=True)
+class FluidHour:
+    """Requests that arrived in an hour of the scored window, those of them that met each target, and its GPU time."""
+
+    offered: float
+    met: tuple[float, ...]
+    gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class FluidResult:
     """Requests of the scored window that were offered, answered, and attained both limits; GPU time in that window.
 
     Requests without an answer waited too long or found no room. GPU time is from order to release. `decisions`: our
-    policy's that changed replicas, with their time.
+    policy's that changed replicas, with their time. `hours`: of the scored window from its start on, by the service's
+    own targets of CLASS. `end`: when the run ended.
     """
 
     offered: float
@@ -131,6 +141,8 @@ class FluidResult:
     gpu_s: float
     timeline: tuple[FluidMoment, ...]
     decisions: tuple[tuple[float, Decision], ...] = ()
+    hours: tuple[FluidHour, ...] = ()
+    end: float = inf
 
     @property
     def attainment(self) -> float:

@@ -6,7 +6,7 @@ would falsify it, so only the pools' bounds and the budget apply.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.policies.constraints import deal_replicas
@@ -41,13 +41,19 @@ class PastSignals:
 
 
 class ReplicaPolicy(Protocol):
-    """Decides one service's replicas by pool, every `period_s`, from signals that are `lag_s` old."""
+    """Decides one service's replicas by pool, every `period_s`, from signals that are `lag_s` old.
+
+    `retires`: whether its autoscaler retires the workers that a scale-down removes; else the cluster chooses them.
+    """
 
     @property
     def period_s(self) -> float: ...
 
     @property
     def lag_s(self) -> float: ...
+
+    @property
+    def retires(self) -> bool: ...
 
     def replicas(self, observation: Observation) -> Mapping[str, int]: ...
 
@@ -89,6 +95,7 @@ class ProductionPolicy:
     knowledge: Knowledge = field(default_factory=Knowledge)
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     recorder: HistoryRecorder = field(default_factory=HistoryRecorder)
+    retires: ClassVar = True
 
     def replicas(self, observation: Observation) -> Mapping[str, int]:
         decision, self.state = decide(observation, self.state, self.knowledge)
@@ -100,6 +107,8 @@ class ProductionPolicy:
 
 class BaselinePolicy:
     """A baseline within the pools' bounds and the budget."""
+
+    retires = False
 
     def __init__(self, baseline: Baseline[Any]) -> None:
         self.baseline = baseline

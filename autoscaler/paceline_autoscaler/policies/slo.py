@@ -8,12 +8,15 @@ it has not arrived yet. Attainment adds one more when the error budget burns alt
 backlog outlives the time to catch up, or it was worked off a whole window ago (before, its own misses burn) and supply
 is in real use. `derate` records by how much the model overrates replicas. Down: to what was needed at most within a
 round trip (drain and start again).
+
+Where the model is out of its depth, and replicas do far less than it says, open requests must fit as well; where no
+step time is known they alone decide, and only up.
 Holes: a step that is in no history meets only the ready replicas, and leaves a backlog.
 """
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from math import fsum
+from math import ceil, fsum
 
 from paceline_autoscaler.model.demand_history import (
     MIN_DERATE,
@@ -25,10 +28,13 @@ from paceline_autoscaler.model.demand_history import (
 from paceline_autoscaler.model.estimate import USABLE, PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.model.late_work import OVERDUE_SHARE
 from paceline_autoscaler.policies.constraints import cost_per_hour
+from paceline_autoscaler.policies.target_tracking import OPEN_SHARE, open_requests, spread
 from paceline_autoscaler.types import DEMAND_WINDOWS_S, MissingSignal, Recommendation, RejectedCount
-from paceline_core.registry.enums import RequestClass, ScaleReason
+from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
+DISTRUSTED = 0.6
+"""With a lower derate the model is out of its depth."""
 TEACHING_SHARE = 0.7
 """Of the modelled capacity: with less demand and no backlog, misses say nothing about capacity."""
 UNBOUNDED = 100_000
@@ -54,18 +60,16 @@ class SloPolicy:
         behind = work.backlogged or bool(group.pending)
         now, before = work.observation.now, own.of(group.role)
         needed = group.outlook.needed_after(group.demand, before.mean_with(now, group.demand))
+        if before.derate < DISTRUSTED:
+            needed = max(needed, group.capacity(spread(group, _for_open_requests(group, work)), before.derate))
         surge = max(group.surge / group.demand, 1.0) if group.demand > 0 else 1.0
-        sample = DemandSample(now, group.demand, needed, group.ready, complete, group.urgent, behind, surge)
+        sample = DemandSample(now, group.demand, needed, group.ready, complete, group.backlog, behind, surge)
         history = before.with_sample(sample, work.round_trip_s).with_busy(now, _busy(group, work))
         confirmed = needed if before.latest is None else min(needed, before.latest)
         fluid = FluidModel(group, work.start_s, work.clear_s, history.derate, confirmed, backlogged=work.backlogged)
         ctx = _Context(group, work, history, fluid, fluid.least())
         if not group.speed_known:
-            reason = ScaleReason.MISSING_DATA
-            body = "no replica has reported its step time yet, so demand cannot be estimated"
-            if group.pending:
-                reason, body = ScaleReason.PENDING, f"the first replica is not ready; {_supply(group)}"
-            recommendation = ctx.recommend(ctx.counts, reason, body)
+            recommendation = _blind(ctx)
         elif ctx.least != ctx.counts:
             recommendation = _up(ctx, ctx.least)
             if recommendation.reason is ScaleReason.BACKLOG:
@@ -82,12 +86,17 @@ class SloPolicy:
         return recommendation, own.having(history)
 
 
+def _for_open_requests(group: RoleEstimate, work: WorkEstimate) -> int:
+    """The replicas that have slots for them, with some to spare."""
+    return ceil(open_requests(group, work))
+
+
 def _busy(group: RoleEstimate, work: WorkEstimate) -> BusySample | None:
     """What replicas are to do while work waits; None while none does, or while it is not known what."""
     capacity = group.ready_capacity(1.0)
     if not work.backlogged or capacity <= 0 or MissingSignal.GATEWAYS in work.missing:
         return None
-    return BusySample(group.demand, group.urgent, capacity)
+    return BusySample(group.demand, group.backlog, capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +130,11 @@ class FluidModel:
             counts[pool.spec.name] = self._least(pool, counts, top)
         return counts
 
-    def without(self, work: float) -> "FluidModel":
-        """The same with so many replica-seconds less in the backlog."""
-        return replace(self, group=replace(self.group, backlog=self.group.backlog - work))
-
     def fits(self, counts: dict[str, int]) -> bool:
         """Whether these counts have the capacity, and do the work with a tolerance of a tenth of a replica."""
         if self.group.capacity(counts, self.derate) < self.needed:
             return False
-        if not self.backlogged and not self.group.due:
-            return True
-        return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
+        return not self.backlogged or self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
 
     def supply(self, counts: dict[str, int]) -> float:
         """Replica-seconds that can be done within the horizon, without those for what is overdue."""
@@ -179,13 +182,6 @@ class _Context:
         """How much of the time to catch up is left, since supply last changed."""
         return self.history.supply_since + self.work.clear_s - self.work.observation.now
 
-    @property
-    def deferred(self) -> tuple[RequestClass, ...]:
-        """The classes without a target whose queued requests take no other replica; none before a speed is known."""
-        due = self.group.due if self.group.speed_known else ()
-        least, fluid = self.least, self.fluid
-        return tuple(cls for cls, work in due if least == self.counts or least == fluid.without(work).least())
-
     def capacity(self, counts: dict[str, int]) -> float:
         return self.group.capacity(counts, self.history.derate)
 
@@ -205,7 +201,19 @@ class _Context:
         self, counts: dict[str, int], reason: ScaleReason, body: str, *rejected: RejectedCount
     ) -> Recommendation:
         capacity = self.capacity(self.counts)
-        return Recommendation(counts, reason, body, rejected=rejected, capacity=capacity, deferred=self.deferred)
+        return Recommendation(counts, reason, body, rejected=rejected, capacity=capacity, deferred=self.group.deferred)
+
+
+def _blind(ctx: _Context) -> Recommendation:
+    """Without a known speed: more replicas if open requests need them, but never fewer."""
+    group, needed = ctx.group, _for_open_requests(ctx.group, ctx.work)
+    why = "no replica has reported its step time yet"
+    if needed > group.desired:
+        body = f"{why}, so open requests decide: at {OPEN_SHARE:.0%} of the slots they need {needed}; {_supply(group)}"
+        return ctx.recommend(spread(group, needed), ScaleReason.DEMAND, body)
+    if group.pending:
+        return ctx.recommend(ctx.counts, ScaleReason.PENDING, f"the first replica is not ready; {_supply(group)}")
+    return ctx.recommend(ctx.counts, ScaleReason.MISSING_DATA, f"{why}, so demand cannot be estimated")
 
 
 def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
@@ -227,7 +235,11 @@ def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
 
 def _needs(ctx: _Context, capacity: float) -> str:
     demand, start_s = ctx.group.demand, ctx.group.start_s
-    return f"demand {demand:.2f} replica-s/s may need a capacity of {capacity:.2f} in {start_s:.0f} s"
+    needs = f"demand {demand:.2f} replica-s/s may need a capacity of {capacity:.2f} in {start_s:.0f} s"
+    if ctx.history.derate >= DISTRUSTED:
+        return needs
+    least = _for_open_requests(ctx.group, ctx.work)
+    return f"{needs}, and open requests {counted(least, 'replica')}: the model overrates replicas"
 
 
 def _overrated(ctx: _Context) -> bool:
@@ -245,9 +257,9 @@ def _overrated(ctx: _Context) -> bool:
 
 def _outlasts_a_start(ctx: _Context) -> bool:
     """Whether the backlog, as fast as it shrank since supply changed, is still there when a new replica arrives."""
-    worked_off = ctx.history.backlog - ctx.group.urgent
+    worked_off = ctx.history.backlog - ctx.group.backlog
     took_s = ctx.work.observation.now - ctx.history.supply_since
-    return ctx.group.urgent * took_s > worked_off * ctx.work.start_s
+    return ctx.group.backlog * took_s > worked_off * ctx.work.start_s
 
 
 def _one_more(ctx: _Context) -> Recommendation:
@@ -306,7 +318,7 @@ def _hold(ctx: _Context, *rejected: RejectedCount) -> Recommendation:
     if waits:
         return ctx.recommend(ctx.counts, ScaleReason.PENDING, body, *rejected)
     if ctx.burning and ctx.work.backlogged:
-        left = f"; a backlog of {group.urgent:.1f} replica-s is worked off, {max(ctx.catch_up_left_s, 0):.0f} s left"
+        left = f"; a backlog of {group.backlog:.1f} replica-s is worked off, {max(ctx.catch_up_left_s, 0):.0f} s left"
         return ctx.recommend(ctx.counts, ScaleReason.BACKLOG, body + left, *rejected)
     return ctx.recommend(ctx.counts, ScaleReason.STEADY, body, *rejected)
 

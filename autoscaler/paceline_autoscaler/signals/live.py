@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
+from paceline_autoscaler.signals.length_meter import LengthMeter
 from paceline_autoscaler.types import (
     DEMAND_WINDOWS_S,
     ClassSignals,
@@ -92,6 +93,7 @@ class GatewayDemand:
         self._resolve = resolver
         self._meter = DemandMeter()
         self.isolations = IsolationEvents()
+        self.lengths = LengthMeter()
         self._faults = FaultLog(_log)
 
     @property
@@ -139,6 +141,7 @@ class GatewayDemand:
 
     def _on_report(self, _: StreamSource, report: DemandReport) -> None:
         self._meter.on(report, self._now())
+        self.lengths.on(report, self._now())
         isolated = self.isolations.on(report, self._clock.utc())
         if isolated or any(cls.held for service in report.services for cls in service.classes):
             self._on_urgent()
@@ -273,11 +276,14 @@ class WorkerLoads:
             if e.host
         )
 
-    def loads(self, service: str) -> dict[str, WorkerLoad]:
-        """Loads by worker, for ready workers that reported recently."""
+    def reports(self, service: str) -> dict[str, LoadReport]:
+        """The last reports by worker, without silent workers."""
         fresh = self._streams.fresh(LOAD_SILENCE_S).items()
-        found = {source.name: load_of(source.name, report) for source, report in fresh if source.audience == service}
-        return {name: load for name, load in found.items() if load is not None}
+        return {source.name: report for source, report in fresh if source.audience == service}
+
+    def loads(self, service: str) -> dict[str, WorkerLoad]:
+        """Loads by worker, for ready and retired workers that reported recently."""
+        return loads_of(self.reports(service))
 
     def _on_report(self, source: StreamSource, report: LoadReport) -> None:
         check_service(source, report)
@@ -287,13 +293,19 @@ class WorkerLoads:
         await self._streams.close()
 
 
+def loads_of(reports: Mapping[str, LoadReport]) -> dict[str, WorkerLoad]:
+    """The loads that reports by worker have."""
+    found = {name: load_of(name, report) for name, report in reports.items()}
+    return {name: load for name, load in found.items() if load is not None}
+
+
 def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
-    """The part of a report that policies read; None if the worker is not ready or does not know its speed yet.
+    """The part of a report that policies read; None if the worker cannot serve.
 
     `worker` is its name in the list of workers: in a cluster a worker does not know its own.
     """
-    step = report.step_time
-    if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
+    serves = report.state is WorkerState.READY or report.retired
+    if not serves or report.kv.total <= 0:
         return None
     return WorkerLoad(
         worker=worker,
@@ -303,5 +315,8 @@ def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
         queued_tokens=sum(report.queued_tokens.values()),
         kv_tokens=report.kv.total * report.kv.page_tokens,
         kv_used=max(1 - (report.kv.free + report.kv.cached) / report.kv.total, 0.0),
-        step_time=step,
+        step_time=report.step_time,
+        by_class=tuple(
+            (cls, count, report.queued_tokens.get(cls, 0)) for cls, count in report.waiting.items() if count
+        ),
     )

@@ -23,7 +23,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
 from paceline_planner.hardware import Dtype
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan as planned
 from paceline_planner.shapes import QUANTIZATIONS
 from paceline_planner.splits import MOST_DEVICES
@@ -103,7 +103,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     if max_seqs is not None:
         caps = replace(caps, sequences=max_seqs, step_tokens=max(caps.step_tokens, max_seqs))
     assert subject.promise is not None
-    load = PlannedLoad(rps, RequestLengths(prompt, output, length_cv, length_cv, cached), subject.promise)
+    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
     found = planned(shape, subject.accelerators, load, caps, devices)
     if form is PlanFormat.JSON:
         typer.echo(json.dumps(plan_document(found), indent=1))

@@ -167,7 +167,8 @@ def unsupported_route(route: RouteSpec) -> Iterator[FieldError]:
 
 def unused_fields(route: RouteSpec) -> Iterator[str]:
     """The fields that a route sets and that have no effect."""
-    yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
+    if route.cascade is not None:
+        yield "spec.cascade"
     for place, backend in enumerate(route.backends):
         for field in ("url", "region"):
             if getattr(backend, field) is not None:

@@ -80,16 +80,19 @@ class Cascade(ApiModel):
 
 
 class Degrade(ApiModel):
-    """Serve less rather than refuse, while the promise cannot be kept."""
+    """Serve less rather than refuse, while the promise cannot be kept; each such answer says so in
+    `x-paceline-degraded`. Only requests of classes with a target get less."""
 
     trigger: Pressure = "overload"
-    """overload (the predicted wait breaks the promise; default) or burn (the error budget burns above 1)."""
+    """overload (the predicted wait of an interactive request breaks its ttft; default) or burn (an error budget burns
+    above 1 by the verdicts of a gateway's last minute)."""
     model: ModelName | None = None
-    """Public name of a smaller model that answers instead."""
+    """Public name of a smaller model that answers instead, while it keeps its own promise and the tenant may use it."""
     max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
-    """Cap on output tokens meanwhile. Example: 256."""
+    """Cap on output tokens meanwhile; longer answers end with finish_reason length. Example: 256."""
     after: Duration | None = None
-    """How long the pressure must last first. Default: 10s."""
+    """How long the pressure must last first; it ends once the promise was kept for 10s, and later if it returns soon.
+    Default: 10s."""
 
 
 class RouteSpec(ApiModel):
@@ -109,7 +112,7 @@ class RouteSpec(ApiModel):
     cascade: Cascade | None = None
     """Ask a small model first. Not acted on yet: the backends answer every request. Default: no."""
     degrade: Degrade | None = None
-    """Serve less rather than refuse under pressure. Not acted on yet. Default: no."""
+    """Serve less rather than refuse while the promise cannot be kept. Default: no."""
 
 
 class RouteStatus(ApiModel):

@@ -85,6 +85,8 @@ class ShedReason(StrEnum):
     """It would have waited beyond its deadline."""
     DEADLINE_EXCEEDED = "deadline_exceeded"
     """It waited until its deadline."""
+    OVERLOADED = "overloaded"
+    """It was an offline request for a service that could not keep its promise to interactive ones."""
 
 
 class ClientLimit(StrEnum):
@@ -115,6 +117,17 @@ class FallbackReason(StrEnum):
     """No worker had room for it within its share of the waiting time."""
     ERROR = "error"
     """Workers lost it, failed it or refused it, and no other worker is left."""
+    DEGRADED = "degraded"
+    """Its route names a smaller model for while the service cannot keep its promise."""
+
+
+class DegradeKind(StrEnum):
+    """How an answer was less than asked for."""
+
+    MODEL = "model"
+    """A smaller model gave it."""
+    MAX_TOKENS = "max_tokens"
+    """It had fewer output tokens at its disposal."""
 
 
 class GrammarCheck(StrEnum):

@@ -67,7 +67,7 @@ def _gateway() -> list[Metric]:
         Metric("paceline_request_tokens", h,
                "Tokens per request: input, output, cached.", o, (*SERVICE, "kind"), TOKENS),
         Metric("paceline_slo_requests_total", c,
-               "Requests evaluated against an SLO target.", o, (*_CLASS, "slo", "verdict")),
+               "Requests evaluated against an SLO target.", o, (*_CLASS, "slo", "verdict", "degraded")),
         Metric("paceline_slo_threshold_seconds", g, "SLO target for an empty prompt, from the spec.", o,
                (*_CLASS, "slo")),
         Metric("paceline_slo_objective_ratio", g, "SLO objective, from the spec.", o, (*_CLASS, "slo")),
@@ -94,6 +94,8 @@ def _gateway() -> list[Metric]:
                "Requests isolated after two worker deaths.", o, (*SERVICE, "tenant")),
         Metric("paceline_fallback_requests_total", c,
                "Requests sent to the route's fallback.", o, (*SERVICE, "reason")),
+        Metric("paceline_degraded_requests_total", c,
+               "Requests that got a smaller model or fewer tokens, by kind.", o, (*_CLASS, "kind")),
         Metric("paceline_upstream_workers", g, "Workers, by health at this gateway.", o, (*SERVICE, "state")),
         Metric("paceline_upstream_circuit_breakers", g, "Workers, by circuit breaker state.", o, (*SERVICE, "circuit")),
         Metric("paceline_prefix_index_bytes", g, "Size of the prefix index; bounded.", o, SERVICE),
@@ -106,6 +108,10 @@ def _gateway() -> list[Metric]:
         Metric("paceline_usage_checkpoint_age_seconds", g, "Age of the oldest usage not yet stored.", o),
         Metric("paceline_tenant_label_overflow_total", c, "Samples folded into the tenant `_other`.", o),
         *_quota(),
+        Metric("paceline_demand_requests_total", c, "Requests, by kind: arrived, completed.", o, (*_CLASS, "kind")),
+        Metric("paceline_demand_tokens_total", c,
+               "Tokens: prompt (of arrivals, estimated); of completed requests input, cached, output, attended, read.",
+               o, (*_CLASS, "kind")),
         Metric("paceline_demand_subscribers", g, "Autoscalers subscribed to demand.", o),
         Metric("paceline_gateway_connections", g, "Open client connections, by kind.", o, ("kind",)),
         Metric("paceline_gateway_request_body_bytes", g, "Request bodies in memory; bounded.", o),
@@ -247,3 +253,16 @@ def _operator() -> list[Metric]:
 
 
 METRICS: Mapping[str, Metric] = {row.name: row for row in _rows()}
+
+_REQUESTS, _TOKENS = "paceline_demand_requests_total", "paceline_demand_tokens_total"
+DEMAND_SERIES: Mapping[str, tuple[str, str]] = {
+    "arrivals": (_REQUESTS, "arrived"),
+    "prompt_tokens": (_TOKENS, "prompt"),
+    "completed": (_REQUESTS, "completed"),
+    "completed_prompt_tokens": (_TOKENS, "input"),
+    "cached_tokens": (_TOKENS, "cached"),
+    "output_tokens": (_TOKENS, "output"),
+    "attended_pairs": (_TOKENS, "attended"),
+    "kv_reads": (_TOKENS, "read"),
+}
+"""The cumulative fields of a demand report's class (`wire.ClassDemand`), each with its metric and `kind`."""

@@ -1,9 +1,11 @@
 """Messages between processes. All have `v`; readers ignore unknown fields and refuse an unknown version."""
 
 from paceline_core.wire.message import (
+    LENGTH_BUCKETS,
     PREFIX,
     VERSION,
     ClassDemand,
+    ClassLengths,
     DemandReport,
     Isolated,
     KVLoad,
@@ -16,6 +18,7 @@ from paceline_core.wire.message import (
     WorkerState,
     decode,
     encode,
+    length_bucket,
 )
 from paceline_core.wire.resume import (
     MOVED,
@@ -30,17 +33,22 @@ from paceline_core.wire.resume import (
     Resume,
     ResumedChoice,
 )
+from paceline_core.wire.retire import RETIRE_LIMIT_S, RETIRE_PATH, Retire, Retired
 
 __all__ = [
+    "LENGTH_BUCKETS",
     "MOVED",
     "MOVED_HEADER",
     "PREFIX",
     "RESUME",
+    "RETIRE_LIMIT_S",
+    "RETIRE_PATH",
     "SEED",
     "SUSPECT",
     "VERSION",
     "VOCABULARY",
     "ClassDemand",
+    "ClassLengths",
     "DemandReport",
     "Evacuate",
     "Evacuated",
@@ -53,9 +61,12 @@ __all__ = [
     "PrefixKeys",
     "Resume",
     "ResumedChoice",
+    "Retire",
+    "Retired",
     "ServiceDemand",
     "StepTime",
     "WorkerState",
     "decode",
     "encode",
+    "length_bucket",
 ]

@@ -18,6 +18,7 @@ common prefix of two prompts is known to an eighth.
 import re
 from bisect import bisect_right
 from enum import StrEnum
+from math import log2
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -108,7 +109,9 @@ class LoadReport(Message):
 
     `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
     `cleared`: the last suspects (`wire.SUSPECT`) that made progress here. `engine_restarts`: how often a new engine
-    replaced one that had ended.
+    replaced one that had ended. `remaining_tokens`: output tokens that the running requests are still expected to
+    produce. `retired`: it drains for a scale-down, and comes back if that does not follow (`wire.Retire`); its state is
+    draining meanwhile.
     """
 
     worker: str
@@ -127,6 +130,8 @@ class LoadReport(Message):
     gateways: int = 1
     engine_restarts: int = 0
     cleared: tuple[str, ...] = ()
+    remaining_tokens: int = 0
+    retired: bool = False
     prefix: PrefixDelta = PrefixDelta()
 
 
@@ -202,6 +207,29 @@ class ClassDemand(WireModel):
     bad: int = 0
 
 
+LENGTH_BUCKETS = 40
+
+
+def length_bucket(tokens: int) -> int:
+    """The bucket of a length of one token or more: bucket n is from 2^(n/2) to below 2^((n+1)/2)."""
+    return min(int(2 * log2(tokens)), LENGTH_BUCKETS - 1)
+
+
+class ClassLengths(WireModel):
+    """How long the completed requests of one class were, cumulative, where workers count tokens.
+
+    `prompts`, `outputs`: requests by `length_bucket`. `cached_tokens`: prompt tokens that needed no computation.
+    """
+
+    name: RequestClass
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prompts: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+
 class Isolated(WireModel):
     """A request that two workers died of, refused `at` (RFC 3339 UTC); `worker`: the one that died last."""
 
@@ -214,13 +242,15 @@ class Isolated(WireModel):
 class ServiceDemand(WireModel):
     """All classes of one service (`namespace/name`). `workers` is the number of load streams of this gateway.
 
-    `isolated`: the last few requests that this gateway isolated, in every line.
+    `isolated`: the last few requests that this gateway isolated, in every line. `lengths`: of classes that have
+    some, in a line now and then.
     """
 
     service: str
     classes: tuple[ClassDemand, ...] = ()
     workers: int = 0
     isolated: tuple[Isolated, ...] = ()
+    lengths: tuple[ClassLengths, ...] = ()
 
 
 class DemandReport(Message):

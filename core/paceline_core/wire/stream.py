@@ -54,8 +54,13 @@ def stream_client(silence_s: float) -> httpx.AsyncClient:
 
 def worker_source(service: str, worker: str, host: str, port: int) -> StreamSource:
     """The source of a worker's load reports."""
+    return StreamSource(worker, worker_url(host, port, "/internal/load"), service)
+
+
+def worker_url(host: str, port: int, path: str) -> str:
+    """A URL of a worker's API."""
     address = f"[{host}]" if ":" in host else host
-    return StreamSource(worker, f"http://{address}:{port}/internal/load", service)
+    return f"http://{address}:{port}{path}"
 
 
 def check_service(source: StreamSource, report: LoadReport) -> None:

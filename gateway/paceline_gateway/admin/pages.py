@@ -116,6 +116,7 @@ def _queue(state: AdminSnapshot, service: ServiceState) -> Queue:
         size_bytes=room.size,
         size_limit=room.caps.size,
         reserved_slots=service.pool.reserved,
+        overloaded=room.overloaded,
         lines=tuple(_line(state, service, name, line) for name, line in room.queues.items()),
     )
 

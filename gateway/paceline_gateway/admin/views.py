@@ -104,7 +104,10 @@ class Line(WireModel):
 
 
 class Queue(WireModel):
-    """One service's queues. `reserved_slots`: slots that other classes leave free for interactive requests."""
+    """One service's queues. `reserved_slots`: slots that other classes leave free for interactive requests.
+
+    `overloaded`: batch and offline requests are deferred, and new offline ones refused.
+    """
 
     service: str
     waiting: int
@@ -113,6 +116,7 @@ class Queue(WireModel):
     size_bytes: int
     size_limit: int
     reserved_slots: int
+    overloaded: bool
     lines: tuple[Line, ...]
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from paceline_core.auth import key_id, verify
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_core.registry.enums import RequestClass
+from paceline_core.registry.enums import DegradeKind, RequestClass
 from paceline_core.wire import PrefixKeys
 from paceline_gateway.http.message import Headers
-from paceline_gateway.request.body import ParsedBody, parse, rename_model
+from paceline_gateway.request.body import MAX_INT64, ParsedBody, limit_tokens, limit_under, parse, rename_model
 from paceline_gateway.request.prompt_size import PromptSize, measure
 from paceline_gateway.routing.config_snapshot import ConfigSnapshot
 from paceline_gateway.routing.model_lookup import Destination, Requester, resolve_model
@@ -81,11 +81,12 @@ def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:
 
 
 class AdmittedRequest(NamedTuple):
-    """`body` goes to the worker: the client's own bytes, except for a model name that the worker does not know.
+    """`body` goes to the worker: the client's own bytes, except for a model name that the worker does not know and a
+    limit of output tokens that was lowered.
 
-    `max_tokens` is the request's own, else the class's limit. `native`: the workers run paceline's own runtime, so a
-    stream that loses its worker can resume at another. `prefix` has the prompt's prefix keys for these workers; None
-    for other runtimes and short prompts.
+    `max_tokens` is the request's own, else the class's limit, or less if its route serves less (`degraded`). `native`:
+    the workers run paceline's own runtime, so a stream that loses its worker can resume at another. `prefix` has the
+    prompt's prefix keys for these workers; None for other runtimes and short prompts.
     """
 
     destination: Destination
@@ -103,18 +104,20 @@ class AdmittedRequest(NamedTuple):
     """The least number of tokens of each choice."""
     counts: bool = False
     """It only turns text into tokens or back: it computes nothing and has no latency target."""
+    degraded: tuple[DegradeKind, ...] = ()
+    """How the answer is less than asked for."""
 
 
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
 """Runtimes that answer, or may answer, `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's format."""
 
-Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], int]
-"""The index in a chain of the destination that takes a request of this class, body size in bytes and prompt."""
+Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], Sequence[Destination]]
+"""The part of a chain that a request of this class, body size in bytes and prompt follows; its first one takes it."""
 
 
-def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> int:
-    """The first destination, whatever its state."""
-    return 0
+def whole(chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> Sequence[Destination]:
+    """All of it, whatever the state of its destinations."""
+    return chain
 
 
 def admit(  # noqa: PLR0913 - all inputs of the decision
@@ -125,24 +128,29 @@ def admit(  # noqa: PLR0913 - all inputs of the decision
     draw: float,
     *,
     path: str = "",
-    choose: Choose = first,
+    choose: Choose = whole,
 ) -> AdmittedRequest:
     """Check a request of this tenant to this path. Raises RequestError naming the field."""
     asked = parse(body, path)
     request_class = choose_class(headers, tenant)
-    chain = resolve_model(asked.model, Requester(tenant, headers), snapshot, draw)
+    chain: Sequence[Destination] = resolve_model(asked.model, Requester(tenant, headers), snapshot, draw)
     prompt = measure(asked.data, path)
-    place = 0 if len(chain) == 1 else choose(chain, request_class, len(body), prompt)
-    return _under(asked, body, request_class, tenant, chain[place:], prompt)
+    if len(chain) > 1 or chain[0].degradation is not None:
+        chain = choose(chain, request_class, len(body), prompt)
+    return _under(asked, body, request_class, tenant, chain, prompt)
 
 
 def readmit(
     body: bytes, tenant: ResolvedTenant, admission: AdmittedRequest, place: int, *, path: str = ""
 ) -> AdmittedRequest:
-    """Check an admitted request again, for a later destination of its chain. Raises RequestError."""
-    return _under(
+    """Check an admitted request again, for a later destination of its chain. Raises RequestError.
+
+    `body` is what went to the worker before: once capped, its output stays so.
+    """
+    again = _under(
         parse(body, path), body, admission.request_class, tenant, admission.fallbacks[place:], admission.prompt
     )
+    return again._replace(degraded=tuple(kind for kind in admission.degraded if kind is DegradeKind.MAX_TOKENS))
 
 
 def _under(  # noqa: PLR0913, PLR0917 - as above
@@ -150,18 +158,23 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
     body: bytes,
     request_class: RequestClass,
     tenant: ResolvedTenant,
-    chain: tuple[Destination, ...],
+    chain: Sequence[Destination],
     size: PromptSize,
 ) -> AdmittedRequest:
     """The terms at the chain's first destination."""
     destination = chain[0]
-    limit = destination.service.classes[request_class].max_tokens
+    limit = (destination.instead_of or destination.service).classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
         message = (
             f"`{asked.limit_field}` is too large: this model gives a request of class `{request_class}` at most "
             f"{limit} output tokens. Send {limit} or less."
         )
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
+    own = destination.service.classes[request_class].max_tokens
+    most = own if asked.max_tokens is None else asked.max_tokens
+    max_tokens = most if destination.instead_of is None else min(most, _cap(asked, destination, own))
+    if max_tokens < most:
+        body = limit_tokens(body, asked.limit_field, max_tokens)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)
     native = destination.service.runtime.name == "paceline"
@@ -170,15 +183,29 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
         destination=destination,
         request_class=request_class,
         stream=asked.stream,
-        max_tokens=limit if asked.max_tokens is None else asked.max_tokens,
+        max_tokens=max_tokens,
         body=body,
         prefix=prefix,
         choices=asked.choices,
         native=native,
-        fallbacks=chain[1:],
+        fallbacks=tuple(chain[1:]),
         prompt=size,
-        min_tokens=min(asked.min_tokens, asked.max_tokens or limit),
+        min_tokens=min(asked.min_tokens, max_tokens or own),
+        degraded=_degraded(destination, capped=max_tokens < most),
     )
+
+
+def _cap(asked: ParsedBody, destination: Destination, own: int) -> int:
+    """The most output tokens at a destination that serves less; `own` is its limit for the class."""
+    if not asked.limit_field:
+        return MAX_INT64
+    return limit_under(asked, own if destination.max_tokens is None else min(own, destination.max_tokens))
+
+
+def _degraded(destination: Destination, *, capped: bool) -> tuple[DegradeKind, ...]:
+    smaller = destination.instead_of is not None and destination.instead_of.key != destination.service.key
+    kinds = {DegradeKind.MODEL: smaller, DegradeKind.MAX_TOKENS: capped}
+    return tuple(kind for kind, applies in kinds.items() if applies)
 
 
 def admit_tokens(  # noqa: PLR0913 - as above

@@ -15,6 +15,7 @@ EXPOSED = (
     "retry-after",
     "retry-after-ms",
     "x-should-retry",
+    "x-paceline-degraded",
     "x-paceline-quota",
     *(f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
 )

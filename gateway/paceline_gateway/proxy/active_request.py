@@ -153,6 +153,8 @@ class ActiveRequest:
             held = self.reservation
             quota = b"" if held is None else self._context.quotas.refunded(held, used_by_refused(status), now)
         lines = [b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers]
+        if self.admission is not None and self.admission.degraded:
+            lines.append(b"x-paceline-degraded: %b\r\n" % ", ".join(self.admission.degraded).encode())
         self._fields = b"x-request-id: %b\r\n%b%b" % (self.request_id, quota, b"".join(lines))
         if _DRAINING in headers and self._worker is not None:
             self._worker.drains = True

@@ -157,6 +157,7 @@ class RequestManager:
                 blocked.add(found)
         services = self.registry.services.values()
         for service in services:
+            service.observe(now)
             self.registry.dispatch(service)
         self._evacuation.sweep(services, self._open.values(), now)
         self.quotas.tick(now)

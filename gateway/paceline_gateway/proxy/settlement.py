@@ -17,6 +17,7 @@ from paceline_core.objects.tenant import Tenant
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_core.wire import Isolated
+from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
 from paceline_gateway.quota.manager import QuotaManager
@@ -176,6 +177,15 @@ class Settlement:
             uncached = max(use.input_tokens - record.meter.cached, 0)
             service.dispatcher.queues[name].settle(queued, uncached + OUTPUT_WEIGHT * use.output_tokens)
         service.series.ended(record, name, verdicts, spent, trace_id, at)
+        if admission is not None and admission.degraded:
+            self._count_degraded(admission, service)
+
+    def _count_degraded(self, admission: AdmittedRequest, service: ServiceState) -> None:
+        """Count how an answer was less than asked for, at the service whose pressure was the reason."""
+        reason = admission.destination.instead_of or service.spec
+        series = self.registry.services.get(reason.key, service).series
+        for kind in admission.degraded:
+            series.classes[admission.request_class].degraded[kind].inc()
 
     def _charge(self, request: ActiveRequest, record: RequestRecord) -> QuotaUsage:
         """Bill a request for its use; returns that use."""

@@ -7,8 +7,10 @@ eligible is held: it is in the same queues, with a cap of its own, and they drai
 Streams that lost their worker go first; then by class (`turns`), within a class by tenant and prefix. While a more
 urgent request waits for room, no other request is dispatched, except from starving classes. Batch and offline leave
 free what interactive requests needed recently (`_peak`): at most half of each worker's slots and half of the work that
-a worker may have in advance. Gateways tell each other what tenants were served (`SharedFairness`). Known hole: each
-gateway uses its own part of the workers' slots, so a gateway with few tenants serves each of them more.
+a worker may have in advance. While the service is `overloaded`, batch and offline requests are also deferred as long as
+an interactive request waits that can still be in time (`StarvationGuard`), and new offline ones are refused. Gateways
+tell each other what tenants were served (`SharedFairness`). Known hole: each gateway uses its own part of the workers'
+slots, so a gateway with few tenants serves each of them more.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +21,14 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
 from paceline_gateway.queueing.fair_queue import FairQueue, StarvationGuard
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.queueing.shedding import DispatchRate, ExceededLimit, ShedDecision, choose_victim, misses_deadline
+from paceline_gateway.queueing.shedding import (
+    DispatchRate,
+    ExceededLimit,
+    ShedDecision,
+    choose_victim,
+    misses_deadline,
+    offline_refusal,
+)
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup, blame, proof, recurs
 from paceline_gateway.routing.policies import RoutingRequest
@@ -60,7 +69,10 @@ class QueueLimits:
 
 
 class Dispatcher:
-    """`requests` counts the waiting requests by tenant; `size` is the bytes of their bodies."""
+    """`requests` counts the waiting requests by tenant; `size` is the bytes of their bodies.
+
+    `overloaded`: its service cannot keep its promise to interactive requests.
+    """
 
     def __init__(self, pool: WorkerPool, caps: QueueLimits) -> None:
         self.pool = pool
@@ -76,6 +88,12 @@ class Dispatcher:
         self.requests = TenantShares()
         self._sizes = TenantShares()
         self._running = self._run_again = False
+        self.overloaded = False
+
+    @property
+    def urgent(self) -> int:
+        """Interactive requests that wait or are at workers."""
+        return self._urgent + len(self.queues[URGENT])
 
     @property
     def waiting(self) -> int:
@@ -107,6 +125,8 @@ class Dispatcher:
 
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """The error if one more request, of an unknown tenant, could not wait here."""
+        if self._refuses(request_class):
+            return offline_refusal()
         full = next(self._full(request_class, size, limit, now), None)
         if full is None:
             return None
@@ -118,6 +138,8 @@ class Dispatcher:
         `limit` is its class's cap on waiting requests. Call again when the named request has left.
         """
         name = queued.request_class
+        if self._refuses(name):
+            return ShedDecision(queued, ShedReason.OVERLOADED, offline_refusal())
         for full in self._full(name, queued.size, limit, now):
             own = full.reason is ShedReason.QUEUE_FULL
             queues = [self.queues[name]] if own else reversed(self.queues.values())
@@ -149,6 +171,7 @@ class Dispatcher:
             queue.expire(now)
             if (suspect := queue.suspect) is not None and now < suspect.sure_until:
                 self.pool.make_way(suspect.sure_until, now)
+        self.turns.deferred = self.overloaded and self.queues[URGENT].in_time
         assigned: list[tuple[QueuedRequest, Worker]] = []
         while self.requests.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
@@ -244,6 +267,9 @@ class Dispatcher:
             if tokens < PROOF:
                 worker.doubtful.add(queued.id)
         return True
+
+    def _refuses(self, name: RequestClass) -> bool:
+        return self.overloaded and name is RequestClass.OFFLINE
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """The limits that have no room for one more request."""

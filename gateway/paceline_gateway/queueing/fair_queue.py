@@ -15,7 +15,8 @@ The most urgent class is next, except that no class starves. A class starves whe
 STARVED_S, or for half of its time to the deadline if that is less. Then each dispatch from a more urgent class earns
 the starving class a part of a turn, by the shares that workers give to classes: with all three backlogged, eight
 interactive requests let two batch and one offline request go. A starving class with a whole turn goes first, if there
-is room for its class.
+is room for its class. While classes are deferred, STARVED_S does not count: a class starves only after half of its
+oldest request's time to the deadline, or to its own target.
 """
 
 import heapq
@@ -98,6 +99,11 @@ class FairQueue:
     def willing(self) -> int:
         """How many requests can be dispatched, suspects aside."""
         return len(self._all) - len(self._late) - len(self._suspects)
+
+    @property
+    def in_time(self) -> bool:
+        """Whether a request waits that can still be in time."""
+        return any(own.in_time for own in self._own.values())
 
     @property
     def suspect(self) -> QueuedRequest | None:
@@ -242,12 +248,16 @@ STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
 
 
 class StarvationGuard:
-    """`promoted` counts requests dispatched before more urgent ones, by class; a reader may clear it."""
+    """`promoted` counts requests dispatched before more urgent ones, by class; a reader may clear it.
+
+    `deferred`: these classes wait longer before they starve.
+    """
 
     def __init__(self, queues: Mapping[RequestClass, FairQueue]) -> None:
         self._queues = queues
         self._earned = dict.fromkeys(STARVED_S, 0.0)
         self.promoted: Counter[RequestClass] = Counter()
+        self.deferred = False
 
     def due(self, now: float) -> list[RequestClass]:
         """Starving classes that have earned a turn."""
@@ -271,6 +281,6 @@ class StarvationGuard:
         oldest_request = self._queues[name].oldest_request
         if oldest_request is None:
             return False
-        return now - oldest_request.joined >= min(
-            STARVED_S[name], (oldest_request.deadline - oldest_request.joined) / 2
-        )
+        half_s = (oldest_request.deadline - oldest_request.joined) / 2
+        limit_s = oldest_request.in_time_s / 2 if self.deferred else STARVED_S[name]
+        return now - oldest_request.joined >= min(limit_s, half_s)

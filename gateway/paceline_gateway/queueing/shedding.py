@@ -6,6 +6,8 @@ share, the service itself is full (503). The same rules hold for the bytes that 
 worker is eligible. A request whose predicted wait is far beyond its deadline is refused at once, with the excess as
 `retry-after`. Missing data refuses no request: a rate observed for too short a time predicts nothing.
 
+An overloaded service (`pressure`) refuses new offline requests; those that wait stay.
+
 `DispatchRate` measures how fast a queue moves, and from that how long a refused client should wait.
 """
 
@@ -123,6 +125,12 @@ def backlog(queued: QueuedRequest, queue: FairQueue) -> float:
     own = queue.costs.get(queued.tenant, 0) + queued.cost
     weights = queue.accounts.weight + (0 if queue.shares.of(queued.tenant) else queued.weight)
     return min(queue.cost + queued.cost, own * weights / queued.weight)
+
+
+def offline_refusal() -> RequestError:
+    """The error of a new offline request for an overloaded service; such a request has time."""
+    why = "The service cannot keep its promise to interactive requests, so it takes no offline ones now; retry later."
+    return RequestError(Code.NO_CAPACITY, why, retry_after=LATEST_S)
 
 
 def _too_many(after: float) -> RequestError:

@@ -25,6 +25,11 @@ class TenantQueue:
         return queued.id in self._in_time or queued.id in self._overdue
 
     @property
+    def in_time(self) -> bool:
+        """Whether any of them can still be in time."""
+        return bool(self._in_time)
+
+    @property
     def candidates(self) -> Iterable[QueuedRequest]:
         """Those of which one is next, in order."""
         starving = next(iter(self._overdue.values()), None)

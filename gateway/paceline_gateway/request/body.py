@@ -74,6 +74,16 @@ def parse(body: bytes, path: str = "") -> ParsedBody:
     return ParsedBody(model, bool(stream), limit, field, data, choices, least)
 
 
+def limit_under(asked: ParsedBody, most: int) -> int:
+    """The limit of output tokens under a cap; never below the request's own `min_tokens`, which the worker refuses."""
+    return max(most, _number(asked.data.get("min_tokens")))
+
+
+def limit_tokens(body: bytes, field: str, limit: int) -> bytes:
+    """The same body with another limit of output tokens."""
+    return orjson.dumps(orjson.loads(body) | {field: limit})
+
+
 def rename_model(body: bytes, old: str, new: str) -> bytes:
     """The same body with another model name: spliced where that is unambiguous, else serialized again."""
     pattern = re.compile(rb'("model"\s*:\s*)' + re.escape(orjson.dumps(old)))

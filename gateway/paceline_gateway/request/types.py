@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from paceline_core.errors import ERRORS, Code, RequestError
-from paceline_core.registry.enums import AbortReason, Outcome, RequestClass
+from paceline_core.registry.enums import AbortReason, DegradeKind, Outcome, RequestClass
 
 
 @dataclass(slots=True)
@@ -43,7 +43,8 @@ _NO_PHASES = WorkerPhases()
 class RequestTerms(NamedTuple):
     """The terms on which a request was admitted. Times in seconds, `hold_s` for waiting in the gateway.
 
-    `promised`: its class's SLOs apply to it. `fallbacks`: its route has further destinations.
+    `promised`: its class's SLOs apply to it. `fallbacks`: its route has further destinations. `degraded`: how its
+    answer is less than asked for.
     """
 
     service: str
@@ -54,6 +55,7 @@ class RequestTerms(NamedTuple):
     attempts: int
     promised: bool = True
     fallbacks: bool = False
+    degraded: tuple[DegradeKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

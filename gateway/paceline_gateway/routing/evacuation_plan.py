@@ -64,9 +64,9 @@ class EvacuationPlanner:
 
     def leaving(self, pool: WorkerPool, now: float) -> list[Worker]:
         """Workers whose streams should move now."""
-        draining = pool.draining()
-        self._since = {worker.name: self._since.get(worker.name, now) for worker in draining}
-        return [worker for worker in draining if now >= self._since[worker.name] + GRACE_S]
+        leaving = pool.leaving()
+        self._since = {worker.name: self._since.get(worker.name, now) for worker in leaving}
+        return [worker for worker in leaving if now >= self._since[worker.name] + GRACE_S]
 
     def due(
         self,

@@ -4,8 +4,8 @@ A name is `namespace/name`, a route's public name, or a service's own short name
 does not exist for it: unknown and forbidden names get the same 404. A name belongs to the namespace of the oldest
 object that claims it and exists for the caller (`core/.../objects/model_names`). Its routes come before its services;
 if none of them leads anywhere, no other namespace is tried. A route exists for a caller that matches it and may use one
-of its backends. The result is a chain: the destination and its fallbacks (`fallback`). Known holes: cascades,
-degradation and regions are not implemented; a request to a `url` backend is refused with an error that says so.
+of its backends. The result is a chain: the destination and its fallbacks (`fallback`). Known holes: cascades and
+regions are not implemented; a request to a `url` backend is refused with an error that says so.
 
 The backend drawn by weight takes the request, unless it cannot and a later destination can. The order is: the backend
 drawn, the others with the same `when`, those for overflow, those for failure, then the route's fallback models. Each
@@ -19,6 +19,9 @@ assumed to be ahead, even for a tenant whose turn comes sooner.
 This is decided on admission, and again for a waiting request: when its service has no eligible worker, when the request
 would have to leave the queue, when workers failed it, or when it has waited its share of its time limit. A request only
 moves forward in its chain, so each destination is tried at most once.
+
+A route may serve less while the destination that takes a request is under pressure (`Degradation`): a smaller model in
+the place of that destination, or fewer output tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +31,7 @@ from typing import Literal, NamedTuple, get_args
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
-from paceline_core.objects.route import Backend, Match
+from paceline_core.objects.route import Backend, Match, Pressure
 from paceline_core.objects.route import When as BackendWhen
 from paceline_gateway.routing.config_snapshot import Claimant, ConfigSnapshot, Unread, short_names
 
@@ -41,6 +44,7 @@ class Destination(NamedTuple):
     """`model` is the name that the worker must find in the body. `attempts` counts all dispatches of one request.
 
     `when` it may be used: `fallback` is a model that the route names for when none of its backends can answer.
+    `degradation`: what its route serves instead while its service is under pressure.
     """
 
     service: ResolvedService
@@ -48,6 +52,20 @@ class Destination(NamedTuple):
     attempts: int = ATTEMPTS
     retry_share: float = RETRY_SHARE
     when: When = "always"
+    degradation: "Degradation | None" = None
+    instead_of: ResolvedService | None = None
+    """The service under pressure, because of which this destination serves less; it may be the same."""
+    max_tokens: int | None = None
+    """The most output tokens that it serves then, beside its class's own limit."""
+
+
+class Degradation(NamedTuple):
+    """A smaller `model`, `max_tokens` at most, or both, once pressure of this kind has lasted `after_s`."""
+
+    trigger: Pressure
+    after_s: float
+    model: Destination | None
+    max_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +165,23 @@ def _exists(one: Claimant, asker: Requester) -> bool:
 def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     """The route's backends, then its fallbacks; only the fallbacks if no backend exists.
 
-    Fallbacks have this route's attempts and budget. Their own fallbacks are ignored, so that no chain is a circle.
+    Fallbacks have this route's attempts and budget. Their own fallbacks are ignored, so that no chain is a circle; and
+    so it is with a smaller model's.
     """
-    fallbacks = [
-        found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
-        for name in route.fallback
-        if (found := _named(name, asker, snapshot, draw, fall_back=False))
-    ]
-    return (*_by_route(route, asker, snapshot, draw), *fallbacks)
+
+    def others(names: Sequence[str]) -> list[Destination]:
+        return [
+            found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
+            for name in names
+            if (found := _named(name, asker, snapshot, draw, fall_back=False))
+        ]
+
+    backends = _by_route(route, asker, snapshot, draw)
+    if (less := route.degrade) is not None:
+        model = next(iter(others((less.model,) if less.model else ())), None)
+        degradation = Degradation(less.trigger, less.after_s, model, less.max_tokens)
+        backends = tuple(backend._replace(degradation=degradation) for backend in backends)
+    return (*backends, *others(route.fallback))
 
 
 def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
@@ -190,6 +217,15 @@ def _match(match: Match, asker: Requester) -> bool:
     return tenant and all(
         asker.headers.get(header.name.lower().encode()) == header.value.encode() for header in match.headers
     )
+
+
+def degraded(chain: Sequence[Destination], *, smaller: bool) -> tuple[Destination, ...]:
+    """The chain whose first destination is under pressure; `smaller`: its route's smaller model can take its place."""
+    first, less = chain[0], chain[0].degradation
+    if less is None:
+        return tuple(chain)
+    taking = less.model if smaller and less.model is not None else first
+    return (taking._replace(instead_of=first.service, max_tokens=less.max_tokens), *chain[1:])
 
 
 class DestinationLoad(IntEnum):
@@ -233,11 +269,11 @@ def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
 def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: DestinationLoad) -> int | None:
     """The index in the rest of a chain of a better destination than the present one; None if there is none."""
     best = here
-    for place, (when, pressure) in enumerate(rest):
+    for place, (when, load) in enumerate(rest):
         if best >= _REASON[when]:
-            if pressure < min(best, DestinationLoad.QUEUE_FULL):
+            if load < min(best, DestinationLoad.QUEUE_FULL):
                 return place
-            best = min(best, pressure)
+            best = min(best, load)
     return None
 
 

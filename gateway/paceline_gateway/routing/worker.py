@@ -120,6 +120,12 @@ class Worker:
         reported_draining = self.report is not None and self.report.state is WorkerState.DRAINING
         return reported_draining or self.drains or self.endpoint.terminating
 
+    @property
+    def leaving(self) -> bool:
+        """It drains and will end; a retired worker may come back, so its streams stay there."""
+        retired = self.report is not None and self.report.retired and not self.endpoint.terminating
+        return self.draining and not retired
+
     def standing(self, now: float, silence_s: float) -> WorkerHealth:
         if self.draining:
             return WorkerHealth.DRAINING
@@ -225,7 +231,7 @@ class Worker:
         self._computed(number)
 
     def on_report(self, report: LoadReport, now: float) -> None:
-        if report.state is not WorkerState.READY:
+        if report.state is not WorkerState.READY and not report.retired:
             self.ready_since = inf
         elif self.ready_since == inf:
             self.ready_since = now

@@ -137,9 +137,9 @@ class WorkerPool:
     def circuits(self, now: float) -> Counter[BreakerState]:
         return Counter(worker.breaker.state(now) for worker in self.workers.values())
 
-    def draining(self) -> list[Worker]:
-        """Workers that drain and still have requests in flight."""
-        return [worker for worker in self.workers.values() if worker.in_flight and worker.draining]
+    def leaving(self) -> list[Worker]:
+        """Workers that will end and still have requests in flight."""
+        return [worker for worker in self.workers.values() if worker.in_flight and worker.leaving]
 
     def ready(self, now: float) -> list[Worker]:
         """The eligible workers that report being ready and are not silent."""

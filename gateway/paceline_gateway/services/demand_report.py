@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from paceline_core.registry import RequestClass
-from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
+from paceline_core.wire import ClassDemand, ClassLengths, DemandReport, ServiceDemand, encode
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.metrics import OTHER
 
 PERIOD_S = 1.0
+LENGTHS_EVERY = 30
+"""One line of so many has the lengths of requests."""
 SUBSCRIBERS = 16
 
 
@@ -71,12 +73,32 @@ class _Queue:
 _EMPTY = _Queue()
 
 
-def service_demand(service: ServiceState, now: float) -> ServiceDemand:
+def service_demand(service: ServiceState, now: float, *, lengths: bool = False) -> ServiceDemand:
     """One service's line of the report: a row for each class and tenant with any demand so far; classes are the sum."""
     held = service.dispatcher.held(now) > 0
     rows = tuple(row for name in service.tallies for row in _class_demand(service, name, now, held=held))
     connected = sum(worker.connected for worker in service.pool)
-    return ServiceDemand(service=service.key, classes=rows, workers=connected, isolated=tuple(service.isolated))
+    return ServiceDemand(
+        service=service.key,
+        classes=rows,
+        workers=connected,
+        isolated=tuple(service.isolated),
+        lengths=tuple(_lengths(service)) if lengths else (),
+    )
+
+
+def _lengths(service: ServiceState) -> Iterator[ClassLengths]:
+    for name, counts in service.lengths.items():
+        if counts.requests:
+            yield ClassLengths(
+                name=name,
+                requests=counts.requests,
+                prompt_tokens=counts.prompt_tokens,
+                cached_tokens=counts.cached_tokens,
+                output_tokens=counts.output_tokens,
+                prompts=tuple(counts.prompts),
+                outputs=tuple(counts.outputs),
+            )
 
 
 def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
@@ -122,7 +144,8 @@ async def demand_lines(
     with changes.reader() as changed:
         seq = 0
         while not changes.closed:
-            services = tuple(service_demand(service, now()) for service in states())
+            lengths = seq % LENGTHS_EVERY == 0
+            services = tuple(service_demand(service, now(), lengths=lengths) for service in states())
             yield encode(DemandReport(seq=seq, gateway=gateway, started=started, services=services))
             seq += 1
             with contextlib.suppress(TimeoutError):

@@ -27,7 +27,7 @@ from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
-from paceline_gateway.routing.model_lookup import Destination, DestinationLoad, When, choose
+from paceline_gateway.routing.model_lookup import Destination, DestinationLoad, When, choose, degraded
 from paceline_gateway.routing.policies import RoutingPolicy
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.demand_report import ChangeNotifier
@@ -105,16 +105,42 @@ class ServiceRegistry:
         elif dispatcher.run(self._now, self.listener.on_assigned, self.listener.on_expired):
             self._note_held(service)
 
-    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
-        """The index of the destination that takes a request; a diverted request is demand for the first one too."""
-        loads = self.loads(chain[:1], name, size, prompt)
-        if loads[0][1] is DestinationLoad.OPEN:
-            return 0
-        loads += self.loads(chain[1:], name, size, prompt)
-        place = choose(loads)
+    def choose(
+        self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
+    ) -> Sequence[Destination]:
+        """The part of a chain that a request follows; a diverted request is demand for the first destination too.
+
+        Where a service is under pressure, other destinations that serve no less go before its degradation.
+        """
+        ((when, load),), place = self.loads(chain[:1], name, size, prompt), 0
+        if self._degrades(chain[0], name):
+            load = max(load, DestinationLoad.OVERLOADED)
+        if load is not DestinationLoad.OPEN and len(chain) > 1:
+            place = choose([(when, load), *self.loads(chain[1:], name, size, prompt)])
         if place:
-            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason(loads[0][1].name.lower()))
-        return place
+            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason(load.name.lower()))
+        rest = chain[place:]
+        return self._degrade(rest, name, size, prompt) if self._degrades(rest[0], name) else rest
+
+    def _degrades(self, destination: Destination, name: RequestClass) -> bool:
+        less, service = destination.degradation, self.services.get(destination.service.key)
+        return less is not None and service is not None and service.degrades(name, less.trigger, less.after_s)
+
+    def _degrade(
+        self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
+    ) -> Sequence[Destination]:
+        """The chain with less at its first destination, whose service is under pressure."""
+        model = None if chain[0].degradation is None else chain[0].degradation.model
+        smaller = model is not None and self._can_stand_in(model, name, size, prompt)
+        if smaller:
+            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason.DEGRADED)
+        return degraded(chain, smaller=smaller)
+
+    def _can_stand_in(self, model: Destination, name: RequestClass, size: int, prompt: PromptSize) -> bool:
+        """Whether a smaller model keeps its own promise with one more request, and has the context for it."""
+        service = self.services.get(model.service.key)
+        open_ = self.loads((model,), name, size, prompt)[0][1] is DestinationLoad.OPEN
+        return open_ and service is not None and service.fits(prompt)
 
     def loads(
         self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
@@ -123,7 +149,7 @@ class ServiceRegistry:
         now = self._now()
         found = ((destination.when, self.services.get(destination.service.key)) for destination in chain)
         return [
-            (when, DestinationLoad.UNAVAILABLE if service is None else service.pressure(name, size, prompt, now))
+            (when, DestinationLoad.UNAVAILABLE if service is None else service.load(name, size, prompt, now))
             for when, service in found
         ]
 

@@ -1,21 +1,25 @@
-"""The state of one service: its dispatcher, its estimates, its counts."""
+"""The state of one service: its dispatcher, its estimates, its counts, and the pressure on it."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
+from paceline_core.objects.route import Pressure
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.registry.enums import FallbackReason
-from paceline_core.wire import Isolated
+from paceline_core.wire import LENGTH_BUCKETS, Isolated, length_bucket
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.dispatcher import URGENT, Dispatcher, QueueLimits
+from paceline_gateway.queueing.pressure import PressureState
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.request.attempts import RetryBudget
+from paceline_gateway.request.burn import BurnWindow
 from paceline_gateway.request.prompt_size import PromptSize
-from paceline_gateway.request.slo import Verdicts, in_time_s
+from paceline_gateway.request.slo import Verdicts, in_time_s, whole_answer_targets
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
@@ -27,6 +31,8 @@ from paceline_gateway.telemetry.metrics import OTHER
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
+_EMPTY_PROMPT = PromptSize()
+_LATE = frozenset({DestinationLoad.OVERLOADED, DestinationLoad.QUEUE_FULL})
 ISOLATED = 16
 TENANTS = 32
 """The most tenants of a class with a demand row of their own."""
@@ -75,6 +81,29 @@ class RequestCounters:
             self.kv_reads += usage.output * (2 * prompt + usage.output) // 2
 
 
+@dataclass(slots=True)
+class LengthCounts:
+    """How long one class's completed requests were, cumulative; see `ClassLengths`."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prompts: list[int] = field(default_factory=lambda: [0] * LENGTH_BUCKETS)
+    outputs: list[int] = field(default_factory=lambda: [0] * LENGTH_BUCKETS)
+
+    def add(self, usage: TokenUsage) -> None:
+        """A request was answered in full."""
+        if not usage.prompt or not usage.output:
+            return
+        self.requests += 1
+        self.prompt_tokens += usage.prompt
+        self.cached_tokens += usage.cached
+        self.output_tokens += usage.output
+        self.prompts[length_bucket(usage.prompt)] += 1
+        self.outputs[length_bucket(usage.output)] += 1
+
+
 class Placement(NamedTuple):
     """A request at one service: its place in the queue, its terms there and their retry budget."""
 
@@ -104,9 +133,12 @@ class ServiceState:
         self.dispatcher = Dispatcher(pool, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
         self.estimates = UsageEstimates(pool)
         self.tallies = {name: RequestCounters() for name in RequestClass}
+        self.lengths = {name: LengthCounts() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last isolated requests."""
+        self.pressures: dict[Pressure, PressureState] = {"overload": PressureState(), "burn": PressureState()}
+        self._burn = BurnWindow()
         self._budgets: dict[float, RetryBudget] = {}
         """Retry budgets by the share of retries that their requests have."""
 
@@ -116,7 +148,41 @@ class ServiceState:
         mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR_OUTPUT
         return mean if asked is None else min(mean, asked)
 
-    def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
+    def observe(self, now: float) -> None:
+        """Bring the pressure on the service up to date; called a few times a second."""
+        self.pressures["overload"].observe(self._late(now), now)
+        self.pressures["burn"].observe(self._burns(now), now)
+        self.dispatcher.overloaded = self.pressures["overload"].lasting
+
+    def degrades(self, name: RequestClass, trigger: Pressure, after_s: float) -> bool:
+        """Whether routes serve requests of this class less; those without a target wait instead."""
+        return bool(self.spec.classes[name].targets) and self.pressures[trigger].holds(after_s)
+
+    def fits(self, prompt: PromptSize) -> bool:
+        """Whether the context is long enough for a prompt, as far as both are known."""
+        return not self.pool.context or self.estimates.prompt_tokens(prompt) < self.pool.context
+
+    def _late(self, now: float) -> bool:
+        """Whether a new interactive request would wait too long for its ttft, whatever its prompt.
+
+        False if that is unknown, if nothing is promised, and while there are no interactive requests to protect.
+        """
+        if not self.dispatcher.urgent or all(t.metric != "ttft" for t in self.spec.classes[URGENT].targets):
+            return False
+        return self.load(URGENT, 0, _EMPTY_PROMPT, now) in _LATE
+
+    def _burns(self, now: float) -> bool:
+        if not self._burn:
+            return False
+        objectives = {
+            (target.cls, target.name): target.objective
+            for terms in self.spec.classes.values()
+            for target in (*terms.targets, *whole_answer_targets(terms.targets, 0, 0))
+        }
+        burn = self._burn.worst(objectives, now)
+        return burn is not None and burn > 1
+
+    def load(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How the service would take one more request."""
         terms = self.spec.classes[name]
         if not self.pool.eligible(now):
@@ -185,6 +251,7 @@ class ServiceState:
             attempts=admission.destination.attempts,
             promised=not admission.counts,
             fallbacks=bool(admission.fallbacks),
+            degraded=admission.degraded,
         )
         budget = self._budgets.get(share)
         if budget is None:
@@ -226,9 +293,11 @@ class ServiceState:
     ) -> None:
         good = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         usage = record.meter if record.outcome is _OK else None
+        self._burn.add(name, verdicts, record.ended)
         self.tallies[name].ended(good, usage)
         self.tally(name, record.tenant).ended(good, usage)
         if usage is not None:
+            self.lengths[name].add(usage)
             self.estimates.prompts.learn(prompt, usage.prompt, record.tenant)
             if output := usage.output:  # an answer without any, like an embedding, says nothing about answers' length
                 self.estimates.outputs[name].learn(record.tenant, output, choices)
@@ -246,3 +315,4 @@ class ServiceState:
         self.series.reserved_slots.set(self.pool.reserved)
         for name, queue in self.dispatcher.queues.items():
             self.series.classes[name].show(queue, self.dispatcher.turns.promoted.pop(name, 0), now)
+            self.series.classes[name].show_demand(partial(getattr, self.tallies[name]))

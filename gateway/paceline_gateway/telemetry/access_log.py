@@ -52,6 +52,8 @@ class AccessLog:
             "output": meter.output,
             "cached": meter.cached,
         }
+        if terms is not None and terms.degraded:
+            line["degraded"] = terms.degraded
         if trace_id:
             line["trace"] = f"{trace_id:032x}"
         self._note(line)

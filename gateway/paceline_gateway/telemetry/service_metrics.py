@@ -1,11 +1,14 @@
 """One service's metric children, made at zero when the service appears, so that `increase()` sees the first event."""
 
+from collections.abc import Callable
+from itertools import product
+
 from prometheus_client import Gauge
 
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
-from paceline_core.registry.enums import AbortReason, FallbackReason, ResumeReason, ShedReason
-from paceline_core.registry.metrics import SERVICE
+from paceline_core.registry.enums import AbortReason, DegradeKind, FallbackReason, ResumeReason, ShedReason
+from paceline_core.registry.metrics import DEMAND_SERIES, SERVICE
 from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.request.slo import AVAILABILITY, Verdicts, whole_answer_targets
@@ -42,11 +45,15 @@ class ClassMetrics:
         self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
         self.capacity = metrics.gauge("paceline_queue_capacity_requests", *place)
         self.shed = {r: metrics.counter("paceline_queue_shed_total", *place, r.value) for r in ShedReason}
+        self.degraded: dict[DegradeKind, Counter] = {
+            kind: metrics.counter("paceline_degraded_requests_total", *place, kind.value) for kind in DegradeKind
+        }
         self._bytes = metrics.gauge("paceline_queue_bytes", *place)
         self._tenants = metrics.gauge("paceline_queue_tenants", *place)
         self._spread = metrics.gauge("paceline_queue_fairness_gap_tokens", *place)
         self._promoted: Counter = metrics.counter("paceline_queue_starvation_promotions_total", *place)
-        self._verdicts: dict[tuple[str, Verdict], Counter] = {}
+        self._demand = {count: metrics.counter(series, *place, kind) for count, (series, kind) in DEMAND_SERIES.items()}
+        self._verdicts: dict[tuple[str, Verdict, bool], Counter] = {}
         self._export_targets(metrics, place, service, name)
 
     def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
@@ -58,8 +65,9 @@ class ClassMetrics:
             _observe(self.ttft, ttft, trace_id, at)
         if (tpot := record.tpot) is not None:
             self.tpot.observe(tpot)
-        for verdict in verdicts:
-            self._verdicts[verdict].inc()
+        degraded = record.terms is not None and bool(record.terms.degraded)
+        for slo, verdict in verdicts:
+            self._verdicts[slo, verdict, degraded].inc()
 
     def show(self, queue: FairQueue, promoted: int, now: float) -> None:
         """Bring the queue's gauges up to date. `promoted`: dispatches before more urgent requests since."""
@@ -69,6 +77,11 @@ class ClassMetrics:
         self._tenants.set(len(queue.shares))
         self._spread.set(queue.accounts.spread)
         self._promoted.inc(promoted)
+
+    def show_demand(self, total: Callable[[str], int]) -> None:
+        """Bring the counters of demand up to date; `total` gives a count's value since the service appeared."""
+        for count, counter in self._demand.items():
+            counter.inc(total(count) - counter.value)
 
     def _export_targets(
         self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
@@ -84,9 +97,10 @@ class ClassMetrics:
         metrics.gauge("paceline_slo_window_seconds", *place).set(cls.slo_window_s)
         slos = dict.fromkeys((target.name, str(target.metric)) for target in judged)  # every value of the label `slo`
         for slo, metric in (*slos, (AVAILABILITY, AVAILABILITY)):
-            for verdict in _VERDICTS[metric]:
-                child = metrics.counter("paceline_slo_requests_total", *place, slo, verdict.value)
-                self._verdicts[slo, verdict] = child
+            for verdict, degraded in product(_VERDICTS[metric], (False, True)):
+                labels = (slo, verdict.value, str(degraded).lower())
+                child = metrics.counter("paceline_slo_requests_total", *place, *labels)
+                self._verdicts[slo, verdict, degraded] = child
 
 
 class ServiceMetrics:

@@ -174,6 +174,8 @@ def _attributes(ended: FinishedRequest) -> Attributes:
     }
     if record.terms is not None:
         found |= {"paceline.service": record.terms.service, "paceline.class": record.terms.request_class.value}
+        if record.terms.degraded:
+            found["paceline.degraded"] = [kind.value for kind in record.terms.degraded]
     if record.ttft is not None:
         found["gen_ai.latency.time_to_first_token"] = record.ttft
     if record.waited is not None:

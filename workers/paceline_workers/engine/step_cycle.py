@@ -227,6 +227,7 @@ class StepCycle:
             slack_tokens=sum(max(memory.covered(request) - request.wanted, 0) for request in core.running),
             shed_by=dict(core.counters.shed_by),
             debt_pages=core.admission.debt(core.running),
+            remaining_tokens=core.admission.remaining_tokens(core.running),
             prefix_added=added,
             prefix_evicted=evicted,
         )

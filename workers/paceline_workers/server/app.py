@@ -8,7 +8,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError, error_response
-from paceline_core.wire import WorkerState
+from paceline_core.wire import RETIRE_PATH, WorkerState
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.handlers.embed import POOLED, pooled
 from paceline_workers.server.handlers.generation import generating
@@ -24,6 +24,7 @@ from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.tokenizing import TokenHandler, TokenRoute, detokenize, tokenize
 from paceline_workers.server.process import WorkerServer
 from paceline_workers.server.request_handler import GenerationRoute
+from paceline_workers.server.retirement import RetireRoute
 
 SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """Generating routes that also accept WebSocket connections."""
@@ -50,6 +51,8 @@ def create_app(worker: WorkerServer) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
+    retire = RetireRoute(worker.retirement, worker.parts.bodies, worker.parts.write_limit_s)
+    app.routes.append(Route(RETIRE_PATH, retire, methods=["POST", "DELETE"]))
     for path, answer in TOKENS.items():
         app.routes.append(Route(path, TokenRoute(worker.parts, answer), methods=["POST"]))
     _add_models(app, worker)
@@ -91,10 +94,12 @@ def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
         """Ready: the model is loaded, the worker does not drain, and clients are allowed to send requests."""
         if not (worker.anonymous or worker.trust.known):
             return _reply(RequestError(Code.NO_CAPACITY, "No public key of a gateway is known yet.", retry_after=1.0))
-        if worker.board.report.state is WorkerState.READY:
+        report = worker.board.report
+        if report.state is WorkerState.READY:
             return Response("ok\n")
-        code = Code.DRAINING if worker.gate.draining else Code.NO_CAPACITY
-        return _reply(RequestError(code, f"This worker is {worker.board.report.state}.", retry_after=1.0))
+        code = Code.DRAINING if report.state is WorkerState.DRAINING else Code.NO_CAPACITY
+        state = "retired" if report.retired else report.state
+        return _reply(RequestError(code, f"This worker is {state}.", retry_after=1.0))
 
     @app.get("/version")
     async def version() -> dict[str, str]:

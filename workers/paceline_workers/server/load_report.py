@@ -143,7 +143,9 @@ class LoadPublisher:
         self.subscribers = 0
         self._gateways = 0
         self.closed = False
+        self._draining = False
         self._prefixes = PrefixLog()
+        self._engine = WorkerState.STARTING
         self.report = LoadReport(
             worker=config.name,
             service=config.service,
@@ -172,6 +174,7 @@ class LoadPublisher:
                     running=0,
                     waiting={},
                     queued_tokens={},
+                    remaining_tokens=0,
                 )
             case Heartbeat():
                 changed = self._prefixes.cached(event.prefix_added, event.prefix_evicted)
@@ -182,10 +185,13 @@ class LoadPublisher:
                     queued_tokens=event.queued_tokens,
                     kv=report.kv.model_copy(update={"free": event.pages_free, "cached": event.pages_cached}),
                     step_time=step_time(event.step_time),
+                    remaining_tokens=event.remaining_tokens,
                 )
-            case EngineState() if report.state is not WorkerState.DRAINING:
-                again = event is EngineState.LOADING and report.state is WorkerState.FAILED
-                self._update(state=_STATES[event], engine_restarts=report.engine_restarts + again)
+            case EngineState() if not self._draining:
+                again = event is EngineState.LOADING and self._engine is WorkerState.FAILED
+                self._engine = _STATES[event]
+                state = WorkerState.DRAINING if report.retired else self._engine
+                self._update(state=state, engine_restarts=report.engine_restarts + again)
 
     def on_prompt(self, keys: Collection[str], step: int) -> None:
         """A prompt with these prefix keys begins (1) or has ended (-1)."""
@@ -198,7 +204,13 @@ class LoadPublisher:
 
     def drain(self) -> None:
         """Report `draining` from now on."""
-        self._update(state=WorkerState.DRAINING)
+        self._draining = True
+        self._update(state=WorkerState.DRAINING, retired=False)
+
+    def retire(self, *, retired: bool) -> None:
+        """Report whether the worker is retired; one that drains is not."""
+        if not self._draining:
+            self._update(state=WorkerState.DRAINING if retired else self._engine, retired=retired)
 
     @contextlib.contextmanager
     def subscribed(self, *, gateway: bool) -> Iterator[None]:

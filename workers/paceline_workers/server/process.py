@@ -22,6 +22,7 @@ from paceline_workers.server.load_report import LoadPublisher
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.prefix_warmup import WarmPrefixes
 from paceline_workers.server.request_handler import InFlightLimiter, ServerDeps
+from paceline_workers.server.retirement import Retirement
 from paceline_workers.server.telemetry.metrics import WorkerMetrics
 from paceline_workers.server.telemetry.request_metrics import GenerationTracing
 from paceline_workers.server.text.chat import ChatTemplate
@@ -43,6 +44,7 @@ class WorkerServer:
 
     parts: ServerDeps
     board: LoadPublisher
+    retirement: Retirement
     trust: TrustBundle
     drain_timeout_s: float
     since: int
@@ -58,6 +60,7 @@ class WorkerServer:
 
     async def drain(self) -> None:
         """Refuse new requests, finish the running ones, end those that take too long; then end the load streams."""
+        self.retirement.end()
         self.gate.drain()
         self.board.drain()
         if not await self.gate.gone(self.drain_timeout_s):
@@ -139,4 +142,5 @@ def create_worker(
     trust = TrustBundle(config.trust_bundle, config.service, clock)
     since = int(clock.utc().timestamp())
     apart = config.metrics is not None
-    return WorkerServer(parts, board, trust, config.drain_timeout_s, since, link, checks, config.open_to_all, apart)
+    retirement, timeout_s = Retirement(parts.gate, board), config.drain_timeout_s
+    return WorkerServer(parts, board, retirement, trust, timeout_s, since, link, checks, config.open_to_all, apart)

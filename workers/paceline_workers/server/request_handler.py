@@ -33,7 +33,7 @@ DRAINING = {"x-paceline-draining": "1"}
 
 
 class InFlightLimiter:
-    """Counts requests from their headers to their last byte; refuses them when draining or full."""
+    """Counts requests from their headers to their last byte; refuses them when draining, retired or full."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -41,12 +41,15 @@ class InFlightLimiter:
         self._gone.set()
         self.open = 0
         self.draining = False
+        self.retired = False
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Hold a place for the length of the block. Raises RequestError `draining` or `queue_full`."""
         if self.draining:
             raise RequestError(Code.DRAINING, "This worker is shutting down.", retry_after=RETRY_AFTER_S)
+        if self.retired:
+            raise RequestError(Code.DRAINING, "This worker is retired.", retry_after=RETRY_AFTER_S)
         if self.open >= self._limit:
             words = f"{self._limit} requests are open on this worker."
             raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)

@@ -16,6 +16,7 @@ Known hole: shared pages are assumed to stay until all requests end.
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import ceil
 from operator import itemgetter
 
@@ -35,17 +36,21 @@ Load = tuple[int, int]
 
 
 class Lengths:
-    """The last WINDOW finished outputs of one class."""
+    """The last WINDOW finished outputs of one class; `limited` of them ended at their request's own limit."""
 
     def __init__(self) -> None:
-        self._recent: deque[int] = deque()
+        self._recent: deque[tuple[int, bool]] = deque()
         self._sorted: list[int] = []
+        self._limited = 0
 
-    def add(self, length: int) -> None:
-        self._recent.append(length)
+    def add(self, length: int, *, limited: bool = False) -> None:
+        self._recent.append((length, limited))
+        self._limited += limited
         insort(self._sorted, length)
         if len(self._recent) > WINDOW:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+            oldest, was_limited = self._recent.popleft()
+            del self._sorted[bisect_left(self._sorted, oldest)]
+            self._limited -= was_limited
 
     def remaining(self, produced: int, limit: int) -> int:
         """Tokens to come after `produced`, from 1 to `limit`. If it is longer than all samples: as many again."""
@@ -57,6 +62,21 @@ class Lengths:
         place = longer + int((len(self._sorted) - longer) * QUANTILE)
         return max(min(self._sorted[place] - produced, limit), 1)
 
+    def mean_remaining(self, outputs: Iterable[tuple[int, int]]) -> float:
+        """Tokens expected to come in all, for outputs by what they have produced and what they still may.
+
+        As many as have ended at their limit so far will; the others are as long as the mean of those that got as far.
+        """
+        lengths, sums = self._sorted, list(accumulate(self._sorted, initial=0))
+        at_limit = self._limited / len(lengths) if len(lengths) >= MIN_SAMPLES else 1.0
+        total = 0.0
+        for produced, limit in outputs:
+            begin, end = bisect_right(lengths, produced), bisect_right(lengths, produced + limit)
+            longer, cut = len(lengths) - begin, len(lengths) - end
+            ended = (sums[end] - sums[begin] + cut * (produced + limit)) / longer - produced if longer else limit
+            total += at_limit * limit + (1 - at_limit) * ended
+        return total
+
 
 class Forecast:
     """The lengths of every class."""
@@ -67,7 +87,8 @@ class Forecast:
         self._lengths = {name: Lengths() for name in RequestClass}
 
     def observe(self, request: Request) -> None:
-        self._lengths[request.request_class].add(request.produced)
+        limited = request.produced >= request.max_tokens
+        self._lengths[request.request_class].add(request.produced, limited=limited)
 
     def remaining(self, request: Request) -> int:
         """Output tokens that it is still expected to produce; updated every `review` tokens, or when exceeded."""
@@ -81,10 +102,20 @@ class Forecast:
             for request in requests
         ]
 
+    def remaining_tokens(self, requests: Iterable[Request]) -> int:
+        """Output tokens that all of these may be expected to produce on average, without a margin."""
+        outputs: dict[RequestClass, list[tuple[int, int]]] = {}
+        for request in requests:
+            produced = request.produced
+            outputs.setdefault(request.request_class, []).append((produced, self._limit(request) - produced))
+        return round(sum(self._lengths[name].mean_remaining(found) for name, found in outputs.items()))
+
     def forecast(self, request: Request, produced: int) -> int:
         """Output tokens that are expected after `produced`."""
-        limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
-        return self._lengths[request.request_class].remaining(produced, limit)
+        return self._lengths[request.request_class].remaining(produced, self._limit(request) - produced)
+
+    def _limit(self, request: Request) -> int:
+        return min(request.max_tokens, self._max_model_len - request.prompt_len)
 
     def _update(self, request: Request, produced: int) -> int:
         remaining = self.forecast(request, produced)
@@ -144,6 +175,10 @@ class Admission:
     def debt(self, running: Sequence[Request]) -> int:
         """Pages that the running requests are predicted to need beyond all pages."""
         return max(ceil(self._peak((), running)) - self._memory.pool.total, 0)
+
+    def remaining_tokens(self, running: Sequence[Request]) -> int:
+        """Output tokens that the running requests are still expected to produce."""
+        return self._forecast.remaining_tokens(running)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join the running requests."""

@@ -19,8 +19,9 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`trusted`: the caller has a valid internal token; `gateway`: it is a gateway. `deadline_s` counts from now,
-    `tpot_s` is the promised TPOT; 0 means none.
+    """`trusted`: the caller has a valid internal token; `gateway`, `autoscaler`: it is one.
+
+    `deadline_s` counts from now, `tpot_s` is the promised TPOT; 0 means none.
 
     `resume`: how many bytes at the body's end describe the earlier output of the stream; -1: the header is invalid.
     `seed` and `max_tokens` apply to a request without them. `prefix`: the gateway's keys for the prompt.
@@ -30,6 +31,7 @@ class Caller:
     request_id: str
     trusted: bool = False
     gateway: bool = False
+    autoscaler: bool = False
     request_class: RequestClass = RequestClass.INTERACTIVE
     tenant: str = ""
     deadline_s: float = 0.0
@@ -55,6 +57,7 @@ def caller(headers: Mapping[bytes, bytes], claims: TokenClaims | None) -> Caller
         request_id,
         trusted=True,
         gateway=claims.issuer == "gateway",
+        autoscaler=claims.issuer == "autoscaler",
         request_class=RequestClass(request_class) if request_class in set(RequestClass) else RequestClass.INTERACTIVE,
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),

@@ -1,0 +1,110 @@
+"""The options of `what-if`, and the question that they put, for a run here and for a cluster alike. Pure."""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from paceline_autoscaler.output.scale_writer import stored_of
+from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.objects import InferenceService, read, resolve
+from paceline_core.registry import RequestClass
+from paceline_core.units import seconds
+from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
+
+Slo = Annotated[
+    str, typer.Option("--slo", metavar="LIST", help="Targets to set, such as ttft:p95=300ms,tpot:p95=40ms.")
+]
+Rps = Annotated[str, typer.Option("--rps", metavar="FACTOR", help="So many times the requests, such as 1.5x.")]
+Since = Annotated[str, typer.Option("--since", metavar="TIME", help="The past to play: the last 3h, 24h or 7d.")]
+TimeLimit = Annotated[
+    str,
+    typer.Option(
+        "--time-limit", metavar="TIME", help="How long the answer may take; the exact part gets what is left."
+    ),
+]
+Class = Annotated[
+    RequestClass | None,
+    typer.Option("--class", help="The class of the requests. Default: the only one with a promise, else interactive."),
+]
+_TARGET = re.compile(r"(ttft|tpot|e2e):(p50|p90|p95|p99)=([0-9a-z]+)")
+_FACTOR = re.compile(r"([0-9]+(?:\.[0-9]+)?)x")
+MOST_TIMES = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be changed, and how far back. `slo`: (metric, quantile, limit) as they stand in a manifest."""
+
+    slo: tuple[tuple[str, str, str], ...]
+    factor: float
+    since_s: float
+    limit_s: float
+    request_class: RequestClass | None
+
+    @classmethod
+    def of(cls, slo: str, rps: str, since: str, time_limit: str, request_class: RequestClass | None) -> "Question":
+        """Raises InvalidInput naming the option."""
+        if not slo and not rps:
+            raise InvalidInput("--slo", "nothing is changed; write --slo ttft:p95=300ms, --rps 1.5x, or both")
+        targets = tuple(_target(part.strip()) for part in slo.split(",")) if slo else ()
+        times = (_seconds("--since", since), _seconds("--time-limit", time_limit))
+        return cls(targets, _factor(rps) if rps else 1.0, *times, request_class)
+
+    @property
+    def sentence(self) -> str:
+        """The changes in words."""
+        changes = [f"{metric} {quantile} {limit}" for metric, quantile, limit in self.slo]
+        return ", ".join([*changes, *([f"{self.factor:g} times the requests"] if self.factor != 1 else [])])
+
+    def about(self, manifest: Mapping[str, Any], learned: Mapping[str, Any]) -> WhatIf:
+        """The question about a service. `learned` is the answer of `/debug/learned`. Raises PacelineError."""
+        as_is = resolve(read(InferenceService, manifest))
+        promised = [name for name, cls in as_is.classes.items() if cls.targets]
+        judged = self.request_class or (promised[0] if len(promised) == 1 else RequestClass.INTERACTIVE)
+        would_be = resolve(read(InferenceService, self._changed(manifest, judged)))
+        try:
+            stored = stored_of(learned["stored"])
+        except (ValueError, KeyError) as error:
+            raise PacelineError(
+                f"the autoscaler is of another release, and its answer is not understood: {error}"
+            ) from None
+        history = stored.knowledge.history(as_is.pools[0].role)
+        past = PastService(stored.state.learned, history, stored.lengths, float(learned["now"]))
+        return WhatIf(ServiceVariant(as_is), ServiceVariant(would_be, self.factor), past, self.since_s, judged)
+
+    def _changed(self, manifest: Mapping[str, Any], judged: RequestClass) -> Mapping[str, Any]:
+        document = deepcopy(dict(manifest))
+        slo = document["spec"].setdefault("classes", {}).setdefault(judged.value, {}).setdefault("slo", {})
+        for metric, quantile, limit in self.slo:
+            slo.setdefault(metric, {})[quantile] = limit
+        return document
+
+
+def _target(text: str) -> tuple[str, str, str]:
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        raise InvalidInput("--slo", f"{text!r} is no target; write METRIC:QUANTILE=TIME, such as ttft:p95=300ms")
+    return found[1], found[2], found[3]
+
+
+def _factor(text: str) -> float:
+    found = _FACTOR.fullmatch(text)
+    if found is None or not 0 < float(found[1]) <= MOST_TIMES:
+        raise InvalidInput(
+            "--rps", f"{text!r} is no factor; write so many times the requests of the past, such as 1.5x"
+        )
+    return float(found[1])
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        found = seconds(text)
+    except ValueError as error:
+        raise InvalidInput(option, str(error)) from None
+    if not found:
+        raise InvalidInput(option, "is 0; give it some time")
+    return found
