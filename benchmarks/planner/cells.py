@@ -5,7 +5,7 @@ formula says of queues and batches. Arrivals are Poisson, lengths log-normal. Th
 the allowed share of requests misses TTFT or TPOT, interpolated between the two nearest rates that were simulated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
@@ -104,11 +104,18 @@ def simulated_goodput(cell: Cell, start: float, requests: int) -> tuple[float, l
 
     `requests`: of a run at least. It lasts until a small overload shows, and until many answers end.
     """
-    rows: dict[float, dict[str, float]] = {}
-    allowed, rate, up, down = cell.promise.late, start, 0.0, 0.0
     span = max(requests / start, LIMITS * cell.promise.ttft_s, ANSWERS * cell.lengths.output * cell.promise.tpot_s)
+    return crossing(lambda rate: missed(cell, rate, span), cell.promise.late, start)
+
+
+def crossing(
+    measure: Callable[[float], dict[str, float]], allowed: float, start: float
+) -> tuple[float, list[dict[str, float]]]:
+    """The rate at which the allowed share is `missed`, interpolated, and what was measured on the way."""
+    rows: dict[float, dict[str, float]] = {}
+    rate, up, down = start, 0.0, 0.0
     while len(rows) < MOST_RUNS and not (up and down):
-        rows[rate] = missed(cell, rate, span)
+        rows[rate] = measure(rate)
         if rows[rate]["missed"] <= allowed:
             up, rate = rate, rate * STEP
         else:
