@@ -19,6 +19,7 @@ from statistics import pstdev
 from paceline_autoscaler.model.estimate import USABLE
 from paceline_autoscaler.model.lengths import LengthSummary
 from paceline_autoscaler.model.observation import scaling_spec
+from paceline_planner.replica import ReplicaModel
 from paceline_autoscaler.model.starts import start_s
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory, code_of
 from paceline_autoscaler.policies.fluid import run
@@ -155,6 +156,7 @@ class WhatIf:
             start=_EPOCH_S,
             hold_s=terms.hold_timeout_s,
             queue_limit=terms.queue_limit,
+            latencies=False,
         )
         policy = self._policy(variant, 0.0)
         policy.period_s = max(min(LONGEST_PERIOD_S, PERIOD_SHARE * plan.lead_s), policy.period_s)

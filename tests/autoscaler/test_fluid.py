@@ -151,6 +151,15 @@ def test_the_hours_of_the_scored_window_add_up_to_its_sums() -> None:
     assert result.end >= 7800.0
 
 
+def test_our_policy_decides_alike_without_measured_latencies() -> None:
+    plan = plan_of(*[2.0, 2.0, 9.0, 9.0, 4.0] * 12, lead_s=30.0)
+    measured, without = run(plan, ProductionPolicy()), run(replace(plan, latencies=False), ProductionPolicy())
+    assert without.timeline == measured.timeline
+    assert [(at, decision.sentence) for at, decision in without.decisions] == [
+        (at, decision.sentence) for at, decision in measured.decisions
+    ]
+
+
 def test_a_run_that_is_stopped_ends_there_and_is_the_same_until_then() -> None:
     plan, looks = plan_of(*[5.0] * 100, replicas=5), iter([False] * 40 + [True])
     result, whole = run(plan, static(5), lambda: next(looks)), run(plan, static(5))

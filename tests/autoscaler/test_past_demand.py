@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from functools import partial, reduce
 from math import sin
 
 import pytest
@@ -16,7 +16,7 @@ from paceline_autoscaler.metrics_source.base import Empty, Error, NaN, Partial, 
 from paceline_autoscaler.metrics_source.prometheus import PrometheusSource
 from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.model.past_work import slots_of, work_histories
-from paceline_autoscaler.model.unknown_work import UnknownSpan, unknown_spans
+from paceline_autoscaler.model.unknown_work import UnknownSpan, filled, unknown_spans
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
 from paceline_autoscaler.signals.past_demand import RETRIES_S, Histories, PastDemand, PastQuestion
 from paceline_autoscaler.state import State
@@ -40,8 +40,11 @@ def question(spans: tuple[UnknownSpan, ...], service: str = "default/chat") -> P
 WEEK = question(unknown_spans([], END))
 
 
-def work(found: Histories) -> WorkHistory:
-    return dict(found).get("both", WorkHistory())
+async def asked(url: str, question: PastQuestion) -> tuple[WorkHistory, str | None]:
+    """All that is found, and why it is not more."""
+    found: list[Histories] = []
+    cause = await past_demand(url).ask(question, found.append)
+    return reduce(filled, (history for part in found for _, history in part), WorkHistory()), cause
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +70,12 @@ def url(gateways: list[GatewayCounters], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.real
 async def test_all_that_it_knows_is_read_in_days_with_its_gap(url: str, gateways: list[GatewayCounters]) -> None:
-    found, cause = await past_demand(url).ask(WEEK)
+    history, cause = await asked(url, WEEK)
     assert cause is None
-    history = work(found)
     assert len(history.codes) == pytest.approx(SPAN_S / BIN_S, abs=5)
     assert history.codes.count(0) == pytest.approx((HOLE[1] - HOLE[0]) / BIN_S, abs=3)
     slots = slots_of([gateway.scrapes for gateway in gateways], BIN_S)
-    direct = dict(work_histories(goal(), LEARNED, [(BIN_S, slots)]))["both"]
+    direct = dict(work_histories(goal(), LEARNED, slots, BIN_S))["both"]
     shift = round((history.begin - direct.begin) / BIN_S)
     pairs = [(RATES[a], RATES[b]) for a, b in zip(direct.codes[shift:], history.codes, strict=False) if a and b]
     assert len(pairs) > SPAN_S / BIN_S - 150
@@ -83,8 +85,7 @@ async def test_all_that_it_knows_is_read_in_days_with_its_gap(url: str, gateways
 @pytest.mark.real
 async def test_only_what_is_missing_is_asked_for(url: str) -> None:
     spans = (UnknownSpan(END - 3600, END - 1800),)
-    found, cause = await past_demand(url).ask(question(spans))
-    history = work(found)
+    history, cause = await asked(url, question(spans))
     assert cause is None
     assert history.begin == pytest.approx(END - 3600, abs=4 * BIN_S)
     assert len(history.codes) == pytest.approx(60, abs=4)
@@ -92,7 +93,8 @@ async def test_only_what_is_missing_is_asked_for(url: str) -> None:
 
 @pytest.mark.real
 async def test_a_service_without_series_is_empty(url: str) -> None:
-    assert await past_demand(url).ask(question(WEEK.spans, "default/other")) == ((), "it knows no such series")
+    found = await asked(url, question(WEEK.spans, "default/other"))
+    assert found == (WorkHistory(), "it knows no such series")
 
 
 @pytest.mark.real
@@ -173,7 +175,7 @@ async def test_what_was_found_is_taken_once_and_not_asked_for_again(url: str) ->
             return past.take("default/chat")
 
         found = await until(taken, bool)
-    assert work(found).known > 100
+    assert found[0][1].known > 100
     assert past.take("default/chat") == ()
     clock.advance(DAY_S)
     assert not past.may_ask("default/chat")

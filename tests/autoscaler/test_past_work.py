@@ -12,6 +12,7 @@ from tests.autoscaler.gateway_counters import INTERACTIVE, GatewayCounters, coun
 from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.model.history_recorder import HistoryRecorder
 from paceline_autoscaler.model.past_work import slots_of, work_histories
+from paceline_autoscaler.model.unknown_work import filled
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory
 from paceline_autoscaler.signals.live import DemandMeter
 from paceline_autoscaler.state import Knowledge, LearnedState, State
@@ -37,7 +38,7 @@ def gateway(seconds: int, rate: float = 20.0, every: int = 5, name: str = "gatew
 
 def history(*gateways: GatewayCounters, slot_s: float = SLOT_S) -> WorkHistory:
     slots = slots_of([made.scrapes for made in gateways], slot_s)
-    found = dict(work_histories(goal(), LEARNED, [(slot_s, slots)]))
+    found = dict(work_histories(goal(), LEARNED, slots, slot_s))
     return found.get("both", WorkHistory())
 
 
@@ -146,15 +147,15 @@ def test_a_class_without_a_target_is_no_work() -> None:
 
 def test_without_a_known_speed_nothing_is_known() -> None:
     slots = slots_of([gateway(900).scrapes], SLOT_S)
-    assert work_histories(goal(), LearnedState(), [(SLOT_S, slots)]) == ()
+    assert work_histories(goal(), LearnedState(), slots, SLOT_S) == ()
 
 
-def test_coarse_days_and_the_fine_last_one_join_without_a_gap() -> None:
+def test_coarse_days_and_the_fine_newest_one_join_without_a_gap() -> None:
     scrapes = gateway(3600).scrapes
-    coarse = slots_of([[one for one in scrapes if one.at <= BEGIN + 1800]], BIN_S)
-    fine = slots_of([[one for one in scrapes if one.at >= BEGIN + 1710]], SLOT_S)
-    found = dict(work_histories(goal(), LEARNED, [(BIN_S, coarse), (SLOT_S, fine)]))["both"]
-    (only,) = rates(found)
+    coarse, fine = GatewayCounters(), GatewayCounters()
+    coarse.scrapes = [one for one in scrapes if one.at <= BEGIN + 1800]
+    fine.scrapes = [one for one in scrapes if one.at >= BEGIN + 1710]
+    (only,) = rates(filled(history(fine), history(coarse, slot_s=BIN_S)))
     assert set(only) == {2.0}
     assert len(only) >= 3600 / BIN_S - 3
 

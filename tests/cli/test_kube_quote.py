@@ -27,11 +27,11 @@ def entry(learned: LearnedState) -> dict[str, Any]:
 
 @pytest.fixture
 def quote(cluster: ApiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str]]:
-    config = cluster.kubeconfig(tmp_path)
+    kubeconfig = cluster.kubeconfig(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as left:
-            plugin(["quote", "chat", "--kubeconfig", config, *arguments])
+            plugin(["quote", "chat", "--kubeconfig", kubeconfig, *arguments])
         out, err = capsys.readouterr()
         return int(left.value.code or 0), out + err
 

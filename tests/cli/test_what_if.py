@@ -1,6 +1,8 @@
 """`what-if` as a user calls it: the question, what an autoscaler has learned, the table and the JSON."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.simulator.test_what_if import MANIFEST, past
 from paceline_autoscaler.output.scale_writer import StoredState, stored_texts
 from paceline_autoscaler.state import Knowledge, State
 from paceline_cli.main import plugin
+from paceline_cli.what_if.command import what_if_of
 from paceline_cli.what_if.question import Question
 from paceline_cli.what_if.runs import Compared, WhatIfAnswer
 from paceline_cli.what_if.table import document, render
@@ -69,7 +72,7 @@ def test_a_wrong_option_is_named_with_the_fix(changes: dict[str, str], message: 
 
 
 def test_a_target_is_set_and_the_others_stay() -> None:
-    made = asked("ttft:p95=900ms,ttft:p50=200ms").about(TEAM, learned())
+    made = what_if_of(asked("ttft:p95=900ms,ttft:p50=200ms"), TEAM, learned())
     before, after = made.promise(made.as_is), made.promise(made.would_be)
     assert {target.name: target.seconds for target in before} == {"ttft_p95": 1.5, "tpot_p95": 0.05}
     assert {target.name: target.seconds for target in after} == {"ttft_p50": 0.2, "ttft_p95": 0.9, "tpot_p95": 0.05}
@@ -78,13 +81,13 @@ def test_a_target_is_set_and_the_others_stay() -> None:
 
 def test_a_limit_that_a_manifest_may_not_have_is_refused_by_its_field() -> None:
     with pytest.raises(PacelineError, match=r"spec\.classes\.interactive\.slo\.ttft\.p95"):
-        asked("ttft:p95=1d").about(TEAM, learned())
+        what_if_of(asked("ttft:p95=1d"), TEAM, learned())
 
 
 @pytest.mark.parametrize("answer", [{"now": 1.0}, {"now": 1.0, "stored": {"knowledge": "nonsense"}}])
 def test_an_autoscaler_of_another_release_is_named(answer: dict[str, Any]) -> None:
     with pytest.raises(PacelineError, match="the autoscaler is of another release"):
-        asked().about(TEAM, answer)
+        what_if_of(asked(), TEAM, answer)
 
 
 def outcome(replicas: float, ttft: float) -> WhatIfOutcome:
@@ -93,7 +96,7 @@ def outcome(replicas: float, ttft: float) -> WhatIfOutcome:
 
 def shown(exact: bool = True, price: float | None = 2.5, rps: str = "1.5x") -> str:
     question = asked(rps=rps)
-    made = question.about(TEAM, learned(90.0))
+    made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.25, 0.9))
     part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else None
     console = Console(width=120)
@@ -125,7 +128,7 @@ def test_what_was_not_simulated_or_is_not_known_is_said() -> None:
 
 def test_the_document_has_the_same() -> None:
     question = asked()
-    made = question.about(TEAM, learned(90.0))
+    made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.0, 0.9))
     found = document(question, made, WhatIfAnswer(compared, None), 2.5)
     assert json.loads(json.dumps(found)) == found
@@ -134,6 +137,22 @@ def test_the_document_has_the_same() -> None:
     assert (found["fluid"]["as_is"]["holds"], found["fluid"]["would_be"]["holds"]) == (True, False)
     (ttft, _) = found["fluid"]["would_be"]["targets"]
     assert ttft == {"name": "ttft_p95", "seconds": 0.9, "objective": 0.95, "attainment": 0.9}
+
+
+@pytest.mark.real
+def test_without_the_packages_of_a_simulation_the_other_commands_work_and_this_one_names_the_fix() -> None:
+    code = "import sys; sys.modules['numpy'] = None; from paceline_cli.main import plugin; plugin(sys.argv[1:])"
+
+    def called(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-c", code, *arguments)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    shown = called("--help")
+    assert (shown.returncode, "what-if" in shown.stdout) == (0, True), shown.stderr
+    refused = called("what-if", "chat", "--rps", "2x")
+    assert refused.returncode == 2
+    assert "what-if: simulates here, and needs the package numpy" in refused.stderr
+    assert "pip install '.[local,kubernetes]'" in refused.stderr
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def scrapes_of(series: Iterable[RangeSeries]) -> dict[Target, list[DemandScrape]
         elif (place := _place(one.labels)) is not None:
             cls, number = place
             counts.setdefault(target, {}).setdefault(cls, {}).setdefault(number, {}).update(one.points)
-    return {target: list(_scrapes(steps, counts.get(target, {}))) for target, steps in sorted(times.items(), key=repr)}
+    return {target: list(_scrapes(steps, counts.get(target, {}))) for target, steps in times.items()}
 
 
 def _place(labels: Mapping[str, str]) -> tuple[RequestClass, int] | None:

@@ -79,20 +79,13 @@ def slots_of(gateways: Iterable[Sequence[DemandScrape]], slot_s: float) -> dict[
 
 
 def work_histories(
-    spec: ScalingSpec, learned: LearnedState, spans: Iterable[tuple[float, Mapping[int, Growth]]]
+    spec: ScalingSpec, learned: LearnedState, slots: Mapping[int, Growth], slot_s: float
 ) -> tuple[tuple[Role, WorkHistory], ...]:
-    """The work by role, without a known speed none.
-
-    Each span has the seconds of its slots; the next one begins where it ends, and counts from there where they overlap.
-    """
+    """The work of slots of so many seconds by role; none without a known speed."""
     meters: dict[Role, WorkMeter] = {}
-    until = 0.0
-    for slot_s, slots in spans:
-        later = {slot: growth for slot, growth in slots.items() if slot * slot_s >= until}
-        until = max(((slot + 1) * slot_s for slot in later), default=until)
-        for end, rates in _rates(spec, learned, slot_s, later):
-            for role, rate in rates.items():
-                meters.setdefault(role, WorkMeter()).add(end, rate, slot_s)
+    for end, rates in _rates(spec, learned, slot_s, slots):
+        for role, rate in rates.items():
+            meters.setdefault(role, WorkMeter()).add(end, rate, slot_s)
     return tuple((role, meter.history) for role, meter in meters.items())
 
 

@@ -91,7 +91,8 @@ class FluidSignals:
     def scrape(self, now: float) -> None:
         while self._ended and self._ended[0].at <= now - ATTAINMENT_WINDOW_S:
             self._ended.popleft()
-        self._scrapes.append(_Scrape(now, tuple(self._counts), tuple(self._measured())))
+        measured = tuple(self._measured()) if self._plan.latencies else ()
+        self._scrapes.append(_Scrape(now, tuple(self._counts), measured))
 
     # --- what is seen
 

@@ -1,15 +1,16 @@
 """The work of the past seven days from Prometheus, for services whose stored history lacks some of it.
 
 Each service is asked for once, a day at a time, newest first, until one has no series; nothing waits for the answers.
-What the newest days say counts even if an older one fails. After a failure, or if there is no series at all, it is
-asked again after each of RETRIES_S, and then not before the next start. One service is asked for at a time.
+The newest day counts as soon as it is known, and what the newest days say even if an older one fails. After a failure,
+or if there is no series at all, it is asked again after each of RETRIES_S, and then not before the next start. One
+service is asked for at a time.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from paceline_autoscaler.metrics_source.base import Empty, RangeAnswer, RangeSeries, RangeSource, RangeValue, cause_of
+from paceline_autoscaler.metrics_source.base import Empty, RangeAnswer, RangeSource, RangeValue, cause_of
 from paceline_autoscaler.metrics_source.demand_series import demand_range, scrapes_of
 from paceline_autoscaler.model.past_work import MAX_SPAN_S, slots_of, work_histories
 from paceline_autoscaler.model.unknown_work import UnknownSpan
@@ -43,6 +44,9 @@ class _Progress:
     tries: int = 0
     due: float | None = 0.0
     found: Histories = ()
+
+    def add(self, found: Histories) -> None:
+        self.found = (*self.found, *found)
 
 
 @dataclass(slots=True)
@@ -88,30 +92,42 @@ class PastDemand:
         while True:
             question = await self._questions.get()
             if progress := self._services.get(question.spec.service):
-                progress.found, cause = await self.ask(question)
+                cause = await self.ask(question, progress.add)
                 if cause is not None:
                     self._failed(question.spec.service, progress, cause)
             self._open -= 1
 
-    async def ask(self, question: PastQuestion) -> tuple[Histories, str | None]:
-        """What Prometheus says of the spans, and why it does not say more; None if that is all it knows."""
-        namespace, _, name = question.spec.service.partition("/")
-        answers: list[RangeValue] = []
-        cause = None
-        for span in question.spans:
-            step_s = _STEP_S if answers else _RECENT_STEP_S
+    async def ask(self, question: PastQuestion, found: Callable[[Histories], None]) -> str | None:
+        """Call `found` with the work of the newest span, then with that of the others.
+
+        Returns why Prometheus does not say more, None if that is all it knows.
+        """
+        for spans, step_s in ((question.spans[:1], _RECENT_STEP_S), (question.spans[1:], _STEP_S)):
+            values, last = await self._range(question.spec.service, spans, step_s)
+            if values:
+                histories = await asyncio.to_thread(_histories, question, values, step_s)
+                found(histories)
+                known = max((history.known for _, history in histories), default=0)
+                _log.info("past work is read from Prometheus", extra={"service": question.spec.service, "bins": known})
+            if last is not None:
+                all_known = isinstance(last, Empty) and spans[:1] != question.spans[:1]
+                return None if all_known else _why(last)
+        return None
+
+    async def _range(
+        self, service: str, spans: Sequence[UnknownSpan], step_s: float
+    ) -> tuple[list[RangeValue], RangeAnswer | None]:
+        """The values of the spans until one has none, and its answer."""
+        namespace, _, name = service.partition("/")
+        values: list[RangeValue] = []
+        for span in spans:
             asked = demand_range(namespace, name, span.begin - MAX_SPAN_S, span.end, step_s)
             answer = await self.source.ask_range(asked)
             self.metrics.counter("paceline_autoscaler_query_results_total", answer.result.value).inc()
             if not isinstance(answer, RangeValue):
-                cause = None if answers and isinstance(answer, Empty) else _why(answer)
-                break
-            answers.append(answer)
-        found = await asyncio.to_thread(_histories, question, answers)
-        if found:
-            known = max(history.known for _, history in found)
-            _log.info("past work is read from Prometheus", extra={"service": question.spec.service, "bins": known})
-        return found, cause
+                return values, answer
+            values.append(answer)
+        return values, None
 
     def _failed(self, service: str, progress: _Progress, cause: str) -> None:
         progress.tries += 1
@@ -125,16 +141,7 @@ def _why(answer: RangeAnswer) -> str:
     return cause_of(answer) or {QueryResult.NAN: "its samples are no numbers"}.get(answer.result, answer.result.value)
 
 
-def _histories(question: PastQuestion, answers: Sequence[RangeValue]) -> Histories:
-    """The work of all answers; all but the newest have coarser steps."""
-    recent, older = answers[:1], answers[:0:-1]
-    spans = [
-        (step_s, slots_of(scrapes_of(_joined(part)).values(), step_s))
-        for step_s, part in ((_STEP_S, older), (_RECENT_STEP_S, recent))
-    ]
-    return work_histories(question.spec, question.learned, spans)
-
-
-def _joined(answers: Sequence[RangeValue]) -> list[RangeSeries]:
-    """The series of all answers; those of one gateway belong together by their labels."""
-    return [series for answer in answers for series in answer.series]
+def _histories(question: PastQuestion, values: Sequence[RangeValue], step_s: float) -> Histories:
+    """The work of all values; series of one gateway belong together by their labels."""
+    scrapes = scrapes_of(series for value in values for series in value.series)
+    return work_histories(question.spec, question.learned, slots_of(scrapes.values(), step_s), step_s)

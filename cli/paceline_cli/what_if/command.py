@@ -1,30 +1,28 @@
-"""What the two commands `what-if` share once they have asked their autoscaler: run, and show.
-
-A file of its own, so that neither command imports the other.
-"""
+"""What the two commands `what-if` share once they have asked their autoscaler: join what is known, run, and show."""
 
 import sys
 from collections.abc import Mapping
 from io import StringIO
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
 
+from paceline_autoscaler.output.scale_writer import stored_of
 from paceline_cli.commands.kube import Format, written
 from paceline_cli.what_if.question import Question
 from paceline_cli.what_if.runs import answer
 from paceline_cli.what_if.table import document, render
+from paceline_core.errors import PacelineError
+from paceline_core.objects import InferenceService, read, resolve
+from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
-SINCE: Final = "24h"
-LIMIT: Final = "60s"
 PLAIN_WIDTH: Final = 120
-Name = Annotated[str, typer.Argument(help="Name, or namespace/name.")]
 
 
 def show(question: Question, manifest: Mapping[str, Any], learned: Mapping[str, Any], output: Format | None) -> str:
     """The answer as text. Raises PacelineError with what is missing before anything is run."""
-    asked = question.about(manifest, learned)
+    asked = what_if_of(question, manifest, learned)
     asked.check()
     typer.echo(f"{asked.as_is.service.key}: {question.sentence}, on {asked.known_s / 3600:.1f} h of its work", err=True)
     found = answer(asked, question.limit_s)
@@ -35,3 +33,20 @@ def show(question: Question, manifest: Mapping[str, Any], learned: Mapping[str, 
     width = None if sys.stdout.isatty() else PLAIN_WIDTH
     Console(file=text, width=width, force_terminal=sys.stdout.isatty()).print(render(question, asked, found, price))
     return text.getvalue()
+
+
+def what_if_of(question: Question, manifest: Mapping[str, Any], learned: Mapping[str, Any]) -> WhatIf:
+    """The question about a service. `learned` is the answer of `/debug/learned`. Raises PacelineError."""
+    as_is = resolve(read(InferenceService, manifest))
+    judged = question.judged(as_is)
+    would_be = resolve(read(InferenceService, question.changed(manifest, judged)))
+    try:
+        stored = stored_of(learned["stored"])
+    except (ValueError, KeyError) as error:
+        raise PacelineError(
+            f"the autoscaler is of another release, and its answer is not understood: {error}"
+        ) from None
+    history = stored.knowledge.history(as_is.pools[0].role)
+    past = PastService(stored.state.learned, history, stored.lengths, float(learned["now"]))
+    variants = ServiceVariant(as_is), ServiceVariant(would_be, question.factor)
+    return WhatIf(*variants, past, question.since_s, judged)

@@ -1,20 +1,22 @@
-"""The options of `what-if`, and the question that they put, for a run here and for a cluster alike. Pure."""
+"""The options of `what-if`, and the question that they put, for a run here and for a cluster alike. Pure.
+
+It imports nothing that simulates: the help of `kubectl paceline` must not need these packages.
+"""
 
 import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from paceline_autoscaler.output.scale_writer import stored_of
-from paceline_core.errors import InvalidInput, PacelineError
-from paceline_core.objects import InferenceService, read, resolve
+from paceline_core.errors import InvalidInput
+from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import RequestClass
 from paceline_core.units import seconds
-from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
+Name = Annotated[str, typer.Argument(help="Name, or namespace/name.")]
 Slo = Annotated[
     str, typer.Option("--slo", metavar="LIST", help="Targets to set, such as ttft:p95=300ms,tpot:p95=40ms.")
 ]
@@ -30,6 +32,8 @@ Class = Annotated[
     RequestClass | None,
     typer.Option("--class", help="The class of the requests. Default: the only one with a promise, else interactive."),
 ]
+SINCE: Final = "24h"
+LIMIT: Final = "60s"
 _TARGET = re.compile(r"(ttft|tpot|e2e):(p50|p90|p95|p99)=([0-9a-z]+)")
 _FACTOR = re.compile(r"([0-9]+(?:\.[0-9]+)?)x")
 MOST_TIMES = 1000.0
@@ -60,23 +64,13 @@ class Question:
         changes = [f"{metric} {quantile} {limit}" for metric, quantile, limit in self.slo]
         return ", ".join([*changes, *([f"{self.factor:g} times the requests"] if self.factor != 1 else [])])
 
-    def about(self, manifest: Mapping[str, Any], learned: Mapping[str, Any]) -> WhatIf:
-        """The question about a service. `learned` is the answer of `/debug/learned`. Raises PacelineError."""
-        as_is = resolve(read(InferenceService, manifest))
-        promised = [name for name, cls in as_is.classes.items() if cls.targets]
-        judged = self.request_class or (promised[0] if len(promised) == 1 else RequestClass.INTERACTIVE)
-        would_be = resolve(read(InferenceService, self._changed(manifest, judged)))
-        try:
-            stored = stored_of(learned["stored"])
-        except (ValueError, KeyError) as error:
-            raise PacelineError(
-                f"the autoscaler is of another release, and its answer is not understood: {error}"
-            ) from None
-        history = stored.knowledge.history(as_is.pools[0].role)
-        past = PastService(stored.state.learned, history, stored.lengths, float(learned["now"]))
-        return WhatIf(ServiceVariant(as_is), ServiceVariant(would_be, self.factor), past, self.since_s, judged)
+    def judged(self, service: ResolvedService) -> RequestClass:
+        """The class that is asked about."""
+        promised = [name for name, cls in service.classes.items() if cls.targets]
+        return self.request_class or (promised[0] if len(promised) == 1 else RequestClass.INTERACTIVE)
 
-    def _changed(self, manifest: Mapping[str, Any], judged: RequestClass) -> Mapping[str, Any]:
+    def changed(self, manifest: Mapping[str, Any], judged: RequestClass) -> Mapping[str, Any]:
+        """The manifest with the targets of that class set."""
         document = deepcopy(dict(manifest))
         slo = document["spec"].setdefault("classes", {}).setdefault(judged.value, {}).setdefault("slo", {})
         for metric, quantile, limit in self.slo:

@@ -13,15 +13,9 @@ from paceline_cli.commands.kube import Output
 from paceline_cli.kube.learned import read_learned
 from paceline_cli.kube.services import named, service
 from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, Namespace, System, place, run
+from paceline_cli.what_if.question import LIMIT, SINCE, Class, Name, Question, Rps, Since, Slo, TimeLimit
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.client.client import KubeClient
-
-try:
-    from paceline_cli.what_if.command import LIMIT, SINCE, Name, show
-    from paceline_cli.what_if.question import Class, Question, Rps, Since, Slo, TimeLimit
-except ModuleNotFoundError as error:
-    fix = "in a clone of paceline, pip install '.[local,kubernetes]'"
-    raise InvalidInput("what-if", f"simulates here, and needs the package {error.name}: {fix}") from None
 
 app = command_app()
 
@@ -40,6 +34,11 @@ def what_if(  # noqa: PLR0913, PLR0917 - one argument for each option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
+    try:
+        from paceline_cli.what_if.command import show  # noqa: PLC0415 - its packages are not the plugin's
+    except ModuleNotFoundError as error:
+        fix = "in a clone of paceline, pip install '.[local,kubernetes]'"
+        raise InvalidInput("what-if", f"simulates here, and needs the package {error.name}: {fix}") from None
     question = Question.of(slo, rps, since, time_limit, request_class)
     where = place(kubeconfig, context, namespace, system)
     key = named(name, where)

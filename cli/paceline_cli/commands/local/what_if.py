@@ -5,8 +5,8 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output
 from paceline_cli.commands.local.state import DEFAULT, State, ask, get, served
-from paceline_cli.what_if.command import LIMIT, SINCE, Name, show
-from paceline_cli.what_if.question import Class, Question, Rps, Since, Slo, TimeLimit
+from paceline_cli.what_if.command import show
+from paceline_cli.what_if.question import LIMIT, SINCE, Class, Name, Question, Rps, Since, Slo, TimeLimit
 from paceline_local.rundir import read_record
 
 app = command_app()
