@@ -19,7 +19,6 @@ from statistics import pstdev
 from paceline_autoscaler.model.estimate import USABLE
 from paceline_autoscaler.model.lengths import LengthSummary
 from paceline_autoscaler.model.observation import scaling_spec
-from paceline_planner.replica import ReplicaModel
 from paceline_autoscaler.model.starts import start_s
 from paceline_autoscaler.model.work_history import BIN_S, RATES, WorkHistory, code_of
 from paceline_autoscaler.policies.fluid import run
