@@ -5,7 +5,7 @@ formula says of queues and batches. Arrivals are Poisson, lengths log-normal. Th
 the allowed share of requests misses TTFT or TPOT, interpolated between the two nearest rates that were simulated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
@@ -19,7 +19,7 @@ from paceline_core.units import duration
 from paceline_planner.accelerators import accelerator
 from paceline_planner.candidates import PlannedLoad, PlannedReplica
 from paceline_planner.goodput import LatencyPromise, PoolModel
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.shapes import shape
 from paceline_planner.splits import DeviceSplit
 from paceline_planner.step_clock import FittedClock
@@ -52,7 +52,7 @@ class Cell:
     model: str
     accelerator: str
     split: DeviceSplit
-    lengths: RequestLengths
+    lengths: LengthDistribution
     promise: LatencyPromise
     replicas: int = 1
     slots: int = 256
@@ -79,23 +79,23 @@ def _promise(ttft_s: float, tpot_s: float) -> LatencyPromise:
     return LatencyPromise(ttft_s, tpot_s)
 
 
-CHAT, LONG, SHORT = RequestLengths(1000, 200), RequestLengths(4000, 500), RequestLengths(500, 100)
+CHAT, LONG, SHORT = LengthDistribution(1000, 200), LengthDistribution(4000, 500), LengthDistribution(500, 100)
 GRID = (
     Cell("llama-3.1-8b", "h100", DeviceSplit(), CHAT, _promise(0.5, 0.05)),
     Cell("llama-3.1-8b", "h100", DeviceSplit(), CHAT, _promise(0.5, 0.05), replicas=4),
-    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(200, 500), _promise(0.5, 0.05), slots=64),
-    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(4000, 32), _promise(1.0, 0.1)),
-    Cell("llama-3.1-8b", "h100", DeviceSplit(), RequestLengths(4000, 32), _promise(1.0, 0.1), replicas=4),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), LengthDistribution(200, 500), _promise(0.5, 0.05), slots=64),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), LengthDistribution(4000, 32), _promise(1.0, 0.1)),
+    Cell("llama-3.1-8b", "h100", DeviceSplit(), LengthDistribution(4000, 32), _promise(1.0, 0.1), replicas=4),
     Cell("llama-3.1-8b", "l4", DeviceSplit(), SHORT, _promise(2.0, 0.1), slots=64),
-    Cell("llama-3.1-8b", "l4", DeviceSplit(), RequestLengths(1000, 200, 0.0, 0.0), _promise(2.0, 0.1), slots=64),
-    Cell("llama-3.1-8b", "a100", DeviceSplit(), RequestLengths(2048, 100, 0.0, 0.0, 0.5), _promise(1.0, 0.05)),
+    Cell("llama-3.1-8b", "l4", DeviceSplit(), LengthDistribution(1000, 200, 0.0, 0.0), _promise(2.0, 0.1), slots=64),
+    Cell("llama-3.1-8b", "a100", DeviceSplit(), LengthDistribution(2048, 100, 0.0, 0.0, 0.5), _promise(1.0, 0.05)),
     Cell("qwen3-32b", "h100", DeviceSplit(2), LONG, _promise(2.0, 0.1)),
     Cell("qwen3-32b", "h100", DeviceSplit(2), LONG, _promise(2.0, 0.1), replicas=4),
-    Cell("qwen3-32b", "h200", DeviceSplit(), RequestLengths(500, 1000), _promise(2.0, 0.05)),
+    Cell("qwen3-32b", "h200", DeviceSplit(), LengthDistribution(500, 1000), _promise(2.0, 0.05)),
     Cell("llama-3.3-70b", "h100", DeviceSplit(4), CHAT, _promise(1.0, 0.05)),
-    Cell("llama-3.3-70b", "h200", DeviceSplit(2), RequestLengths(2000, 300), _promise(2.0, 0.1), replicas=2),
+    Cell("llama-3.3-70b", "h200", DeviceSplit(2), LengthDistribution(2000, 300), _promise(2.0, 0.1), replicas=2),
     Cell("mixtral-8x7b", "h100", DeviceSplit(2), CHAT, _promise(0.5, 0.05)),
-    Cell("qwen3-32b", "h200", DeviceSplit(), RequestLengths(8000, 300), _promise(5.0, 0.1), tight=True),
+    Cell("qwen3-32b", "h200", DeviceSplit(), LengthDistribution(8000, 300), _promise(5.0, 0.1), tight=True),
 )
 
 
@@ -104,11 +104,18 @@ def simulated_goodput(cell: Cell, start: float, requests: int) -> tuple[float, l
 
     `requests`: of a run at least. It lasts until a small overload shows, and until many answers end.
     """
-    rows: dict[float, dict[str, float]] = {}
-    allowed, rate, up, down = cell.promise.late, start, 0.0, 0.0
     span = max(requests / start, LIMITS * cell.promise.ttft_s, ANSWERS * cell.lengths.output * cell.promise.tpot_s)
+    return crossing(lambda rate: missed(cell, rate, span), cell.promise.late, start)
+
+
+def crossing(
+    measure: Callable[[float], dict[str, float]], allowed: float, start: float
+) -> tuple[float, list[dict[str, float]]]:
+    """The rate at which the allowed share is `missed`, interpolated, and what was measured on the way."""
+    rows: dict[float, dict[str, float]] = {}
+    rate, up, down = start, 0.0, 0.0
     while len(rows) < MOST_RUNS and not (up and down):
-        rows[rate] = missed(cell, rate, span)
+        rows[rate] = measure(rate)
         if rows[rate]["missed"] <= allowed:
             up, rate = rate, rate * STEP
         else:

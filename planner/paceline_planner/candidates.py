@@ -8,7 +8,7 @@ from math import ceil
 from paceline_planner import memory
 from paceline_planner.goodput import LatencyPromise, PlannedSpeed, PoolModel
 from paceline_planner.hardware import Accelerator, replica_price
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.memory import Fit
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import DeviceSplit
@@ -20,7 +20,7 @@ class PlannedLoad:
     """What is asked of a service: requests a second, their lengths, and the promise."""
 
     rate: float
-    lengths: RequestLengths
+    lengths: LengthDistribution
     promise: LatencyPromise
 
     @property

@@ -30,7 +30,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from paceline_core.wire import StepTime
-from paceline_planner.lengths import SHARES, RequestLengths
+from paceline_planner.lengths import SHARES, LengthDistribution
 from paceline_planner.replica import Bound, ReplicaModel, RequestMix, mean_request
 
 Limit = Literal["TTFT"] | Bound
@@ -106,7 +106,7 @@ class PoolModel:
 
     speed: PlannedSpeed
     step_tokens: int
-    lengths: RequestLengths
+    lengths: LengthDistribution
     promise: LatencyPromise
     replicas: int = 1
     lanes: int = 1

@@ -41,7 +41,7 @@ _ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLengths:
+class LengthDistribution:
     """Mean tokens of prompt and answer, their coefficients of variation (0: all alike), the cached share of prompts."""
 
     prompt: float
@@ -51,7 +51,7 @@ class RequestLengths:
     cached: float = 0.0
 
     @classmethod
-    def of(cls, completed: CompletedLengths) -> "RequestLengths":
+    def of(cls, completed: CompletedLengths) -> "LengthDistribution":
         """Those that requests which were answered had."""
         prompt, output = completed.prompt_tokens / completed.requests, completed.output_tokens / completed.requests
         found = LengthFactors.of(completed)

@@ -107,6 +107,16 @@ def test_the_manifest_of_a_plan_is_valid(more: Sequence[str], folder: Path) -> N
     assert made["spec"]["pools"][0]["replicas"]["min"] >= 1
 
 
+def test_what_workers_do_not_serve_yet_is_noted_beside_the_manifest(folder: Path) -> None:
+    result = run("--model", "llama-3.3-70b", *CHAT, "--accelerator", "mi300x", "-o", "manifest")
+    assert (
+        "note: not served by this version: spec.pools[0].accelerator: workers compute on NVIDIA GPUs" in result.stderr
+    )
+    split = run("--model", "llama-3.3-70b", *CHAT, "--accelerator", "h100", "-o", "manifest")
+    assert "note: not served by this version: spec.pools[0].gpusPerReplica" in split.stderr
+    assert yaml.safe_load(split.stdout)["spec"]["engine"]["parallel"] == {"tensor": 4}
+
+
 def test_a_service_is_planned_with_its_own_promise_engine_and_emulated_accelerator(folder: Path) -> None:
     found = document("-f", str(folder / "chat.yaml"), *LOAD)
     assert {row["accelerator"] for row in found["decisions"]} == {"h100"}

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from paceline_core.wire import StepTime
 from paceline_planner.goodput import LatencyPromise, PlannedSpeed, PoolModel
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 
 STEP = StepTime(base=0.01, prefill=2e-5, sequence=1e-5, kv=4e-8, context=0.0)
 SPEED = PlannedSpeed(STEP, slots=256, kv_tokens=500_000)
-ALIKE = RequestLengths(1000, 200, 0.0, 0.0)
+ALIKE = LengthDistribution(1000, 200, 0.0, 0.0)
 POOL = PoolModel(SPEED, 2048, ALIKE, LatencyPromise(1.0, 0.05))
 POOLS = st.builds(
     PoolModel,
@@ -32,7 +32,7 @@ POOLS = st.builds(
     ),
     st.sampled_from([1024, 2048, 8192]),
     st.builds(
-        RequestLengths,
+        LengthDistribution,
         st.floats(10, 8000),
         st.floats(1, 1000),
         st.floats(0, 1.5),
@@ -56,12 +56,12 @@ def test_cached_tokens_take_no_time_of_an_idle_replica() -> None:
 
 
 def test_without_load_only_prompts_that_are_too_long_are_late() -> None:
-    pool = replace(POOL, lengths=RequestLengths(10_000, 10, 1.0, 0.0), promise=LatencyPromise(1.0, inf))
+    pool = replace(POOL, lengths=LengthDistribution(10_000, 10, 1.0, 0.0), promise=LatencyPromise(1.0, inf))
     share = sum(pool.idle_ttft_s(length) > 1.0 for length in _quantiles(pool.lengths)) / 1000
     assert pool.late_share(0.0) == pytest.approx(share, abs=0.01)
 
 
-def _quantiles(lengths: RequestLengths) -> list[float]:
+def _quantiles(lengths: LengthDistribution) -> list[float]:
     return [lengths.prompt_quantile((place + 0.5) / 1000) for place in range(1000)]
 
 
@@ -69,7 +69,7 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say() -> None:
     """Prompts of 100 ms, a step each: the mean wait of an M/D/1 queue, and a step and a half where one is under way."""
     step = StepTime(base=1e-5, prefill=1e-4, sequence=0.0, kv=0.0)
     pool = PoolModel(
-        PlannedSpeed(step, 1000, 10_000_000), 1000, RequestLengths(1000, 1, 0.0, 0.0), LatencyPromise(1.0, inf)
+        PlannedSpeed(step, 1000, 10_000_000), 1000, LengthDistribution(1000, 1, 0.0, 0.0), LatencyPromise(1.0, inf)
     )
     rate, mean_wait = 5.0, 0.5 * 0.1 / (2 * (1 - 0.5)) + 1.5 * 0.5 * 0.1
     waits = [replace(pool, promise=LatencyPromise(0.105 + 0.01 * place, inf)).late_share(rate) for place in range(200)]
@@ -87,7 +87,7 @@ def test_what_binds_has_the_name_of_the_setting_or_of_the_promise() -> None:
 
 def test_the_usable_share_grows_with_the_number_of_replicas() -> None:
     shares = [
-        replace(POOL, lengths=RequestLengths(1000, 200), promise=LatencyPromise(0.2, 0.05), replicas=n).usable
+        replace(POOL, lengths=LengthDistribution(1000, 200), promise=LatencyPromise(0.2, 0.05), replicas=n).usable
         for n in (1, 4, 16)
     ]
     assert shares == sorted(shares)

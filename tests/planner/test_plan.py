@@ -11,7 +11,7 @@ from paceline_planner.accelerators import A100, B200, CATALOGUE, CPU, H100, H200
 from paceline_planner.candidates import PlannedLoad
 from paceline_planner.goodput import LatencyPromise
 from paceline_planner.hardware import Accelerator
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import Plan, plan
 from paceline_planner.shapes import CATALOGUE as SHAPES
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_1_405B, LLAMA_3_3_70B
@@ -19,7 +19,7 @@ from paceline_planner.splits import DeviceSplit
 from paceline_planner.steptime import Caps
 
 CAPS = Caps(2048, 256)
-CHAT = PlannedLoad(20.0, RequestLengths(1000, 200), LatencyPromise(0.5, 0.05))
+CHAT = PlannedLoad(20.0, LengthDistribution(1000, 200), LatencyPromise(0.5, 0.05))
 
 
 def answers(found: Plan) -> list[tuple[str, str, bool]]:
@@ -73,7 +73,9 @@ def test_what_fits_nowhere_has_no_nearest_promise() -> None:
 
 
 def test_a_promise_that_nothing_keeps_has_a_nearest_one_that_is_kept() -> None:
-    found = plan(LLAMA_3_1_405B, [H200], PlannedLoad(2.0, RequestLengths(1000, 200), LatencyPromise(0.3, 0.01)), CAPS)
+    found = plan(
+        LLAMA_3_1_405B, [H200], PlannedLoad(2.0, LengthDistribution(1000, 200), LatencyPromise(0.3, 0.01)), CAPS
+    )
     assert found.chosen is None
     assert found.nearest is not None
     again = plan(LLAMA_3_1_405B, [H200], found.nearest.load, CAPS)
@@ -81,7 +83,7 @@ def test_a_promise_that_nothing_keeps_has_a_nearest_one_that_is_kept() -> None:
 
 
 def test_ttft_alone_may_be_promised() -> None:
-    found = plan(LLAMA_3_1_8B, [H100], PlannedLoad(5.0, RequestLengths(1000, 200), LatencyPromise(0.5, inf)), CAPS)
+    found = plan(LLAMA_3_1_8B, [H100], PlannedLoad(5.0, LengthDistribution(1000, 200), LatencyPromise(0.5, inf)), CAPS)
     assert found.chosen is not None
 
 
@@ -100,7 +102,7 @@ def test_every_model_has_an_answer_on_every_accelerator(shape: object) -> None:
     device=st.sampled_from([H100, L4, A100]),
 )
 def test_twice_the_rate_never_costs_less(rate: float, prompt: int, output: int, device: Accelerator) -> None:
-    lengths, promise = RequestLengths(prompt, output), LatencyPromise(2.0, 0.1)
+    lengths, promise = LengthDistribution(prompt, output), LatencyPromise(2.0, 0.1)
     once, twice = (
         plan(LLAMA_3_1_8B, [device], PlannedLoad(each, lengths, promise), CAPS).chosen for each in (rate, 2 * rate)
     )

@@ -7,11 +7,11 @@ import pytest
 from tests.planner.test_goodput import POOL
 
 from paceline_planner.goodput import LatencyPromise, PoolModel
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.promises import fewest_replicas, idle_latency, nearest_promise
 from paceline_planner.quote import QUANTILES, quotes
 
-CHAT = replace(POOL, lengths=RequestLengths(1000, 200), promise=LatencyPromise(0.5, 0.05))
+CHAT = replace(POOL, lengths=LengthDistribution(1000, 200), promise=LatencyPromise(0.5, 0.05))
 
 
 def make(promise: LatencyPromise) -> PoolModel:

@@ -12,7 +12,7 @@ from paceline_autoscaler.state import LearnedState, PoolSpeed
 from paceline_autoscaler.types import ScalingSpec, SloTarget
 from paceline_core.units import brief
 from paceline_planner.goodput import LatencyPromise, PlannedSpeed, PoolModel
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 
 Fact = tuple[str, str, str]
 """A condition's status, its reason and its message."""
@@ -24,7 +24,7 @@ def slo_feasible(goal: ScalingSpec, learned: LearnedState) -> Fact:
         return "Unknown", "NoTargets", "no class has a target for ttft or tpot"
     if learned.completed is None or learned.completed.requests <= 0 or not learned.speeds:
         return "Unknown", "LengthsUnknown", "no request has been answered lately, so lengths and speeds are not known"
-    lengths = RequestLengths.of(learned.completed)
+    lengths = LengthDistribution.of(learned.completed)
     missed = [miss for target in goal.targets if (miss := _miss(target, goal, learned.speeds, lengths))]
     if missed:
         fix = "no number of replicas mends that: promise more time, shorten prompts, or use a faster accelerator"
@@ -32,7 +32,7 @@ def slo_feasible(goal: ScalingSpec, learned: LearnedState) -> Fact:
     return "True", "Feasible", "an idle replica keeps every target at the lengths of answered requests"
 
 
-def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: RequestLengths) -> str:
+def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: LengthDistribution) -> str:
     """By how much the fastest pool misses the target when idle; empty if it does not."""
     prompt = lengths.prompt_quantile(target.quantile)
     least, pool = min(_idle(target, goal, speeds, lengths, prompt), default=(0.0, ""))
@@ -45,7 +45,7 @@ def _miss(target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], l
 
 
 def _idle(
-    target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: RequestLengths, prompt: float
+    target: SloTarget, goal: ScalingSpec, speeds: tuple[PoolSpeed, ...], lengths: LengthDistribution, prompt: float
 ) -> Iterator[tuple[float, str]]:
     """Seconds that each pool takes that has a part in the target."""
     roles = {pool.name: pool.role for pool in goal.pools}

@@ -17,13 +17,13 @@ from paceline_cli.commands import command_app
 from paceline_cli.commands.chosen_service import chosen_service
 from paceline_cli.plan.document import plan_document
 from paceline_cli.plan.inputs import SLO_EXAMPLE, Subject, accelerators, of_model, of_service, promise
-from paceline_cli.plan.manifest import manifest
+from paceline_cli.plan.manifest import manifest, unserved
 from paceline_cli.plan.table import plan_lines
 from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
 from paceline_planner.hardware import Dtype
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan as planned
 from paceline_planner.shapes import QUANTIZATIONS
 from paceline_planner.splits import MOST_DEVICES
@@ -103,7 +103,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     if max_seqs is not None:
         caps = replace(caps, sequences=max_seqs, step_tokens=max(caps.step_tokens, max_seqs))
     assert subject.promise is not None
-    load = PlannedLoad(rps, RequestLengths(prompt, output, length_cv, length_cv, cached), subject.promise)
+    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
     found = planned(shape, subject.accelerators, load, caps, devices)
     if form is PlanFormat.JSON:
         typer.echo(json.dumps(plan_document(found), indent=1))
@@ -111,6 +111,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
         typer.echo("\n".join(plan_lines(found)))
     elif found.chosen is not None:
         made = manifest(found.chosen, subject, model, request_class)
+        for gap in unserved(made):
+            typer.echo(f"note: not served by this version: {gap}", err=True)
         typer.echo(yaml.safe_dump(made, sort_keys=False).rstrip())
     else:
         typer.echo("nothing keeps this promise; -o table shows why, and the nearest one", err=True)

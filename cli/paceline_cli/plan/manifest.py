@@ -1,16 +1,20 @@
 """A plan as an InferenceService, to apply or to edit: from the options, or from the file's own service."""
 
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from paceline_cli.plan.inputs import Subject
 from paceline_core.errors import InvalidInput
-from paceline_core.objects import API_VERSION
+from paceline_core.objects import API_VERSION, FieldError, InferenceService, read, resolve
 from paceline_core.registry import RequestClass
 from paceline_core.units import duration
+from paceline_local.preflight import unsupported_here
+from paceline_planner.accelerators import CATALOGUE
 from paceline_planner.candidates import PlannedPool
 from paceline_planner.goodput import LatencyPromise
+from paceline_planner.service_devices import unmanaged_accelerators
 
 _QUANTILES = ("p50", "p90", "p95", "p99")
 _SPARE = 2
@@ -47,6 +51,13 @@ def manifest(chosen: PlannedPool, subject: Subject, model: str, request_class: R
             ],
         },
     }
+
+
+def unserved(made: dict[str, Any]) -> Iterator[FieldError]:
+    """Fields of a made manifest that workers of this version refuse."""
+    service = resolve(read(InferenceService, made))
+    yield from unsupported_here(service)
+    yield from unmanaged_accelerators(service, CATALOGUE.get)
 
 
 def _source(model: str) -> str:

@@ -29,7 +29,7 @@ from paceline_core.errors import PacelineError
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
 from paceline_planner.hardware import replica_price
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan
 from paceline_planner.quote import quotes
 from paceline_planner.splits import MOST_DEVICES
@@ -55,7 +55,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
 ) -> None:
     subject = subject_of(file, model, service, request_class, slo, accelerator)
     assert subject.promise is not None
-    load = PlannedLoad(rps, RequestLengths(prompt, output, length_cv, length_cv, cached), subject.promise)
+    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
     found = plan(subject.shape, subject.accelerators, load, subject.caps, devices)
     best = found.chosen or found.nearest
     if best is None:

@@ -32,7 +32,7 @@ from paceline_core.objects import InferenceService, ResolvedService, read, resol
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
 from paceline_planner.goodput import PlannedSpeed, PoolModel
-from paceline_planner.lengths import RequestLengths
+from paceline_planner.lengths import LengthDistribution
 from paceline_planner.quote import quotes
 
 app = command_app()
@@ -52,12 +52,12 @@ class Observed:
         longest = [cls.flows[-1] for cls in self.observation.demand.classes if cls.flows]
         return fsum(flow.arrivals / flow.seconds for flow in longest if flow.seconds > 0)
 
-    def lengths(self, prompt: int | None, output: int | None) -> RequestLengths:
+    def lengths(self, prompt: int | None, output: int | None) -> LengthDistribution:
         """Of answered requests, with other means where they are given. Raises InvalidInput if none are known."""
         if self.learned.completed is not None and self.learned.completed.requests > 0:
-            found = RequestLengths.of(self.learned.completed)
+            found = LengthDistribution.of(self.learned.completed)
         elif prompt and output:
-            found = RequestLengths(prompt, output)
+            found = LengthDistribution(prompt, output)
         else:
             raise InvalidInput("--prompt", "no request was answered lately; give --prompt and --osl in tokens")
         return replace(found, prompt=prompt or found.prompt, output=output or found.output)
