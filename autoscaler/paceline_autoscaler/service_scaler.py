@@ -5,8 +5,8 @@ answer), passes continue with what they learn themselves, nothing is scaled down
 
 At rest it reads each scale once a minute and writes nothing for 15 to 30 minutes. The status is written at once when
 its decision, a condition, a count or the cost changes; its measured numbers are refreshed once a minute while requests
-are served. The state is stored when it says something that a crash must not lose (`worth_storing`), and when the
-process ends. Both are repeated after that time, in case someone removed them.
+are served. The state is stored when it says something that a crash must not lose (`worth_storing`), every ten minutes
+while there is work, and when the process ends. Both are repeated after that time, in case someone removed them.
 
 Before it lowers a scale it retires the workers that are to go (`output.retirement`), and the decision is made again
 until the scale may be written; each worker finishes its streams.
@@ -51,6 +51,8 @@ REPEAT_S = 1800.0
 """The longest time between two writes. Each service has its own, from a half to the whole of it, so that a pass never
 repeats all of them."""
 STATE_INTERVAL_S = 30.0
+HISTORY_S = 600.0
+"""The same of the history, while there is work to note."""
 STATE_RETRY_S = 10.0
 _LEFT_TO_OTHERS = (ScaleReason.EXTERNAL, ScaleReason.ADVISE)
 """Where replicas are for others to set; the operator reports who does."""
@@ -91,8 +93,8 @@ class ServiceScaler:
         self._supply: tuple[tuple[int, int], ...] = ()
         self._written: Status | None = None
         self._written_at = 0.0
-        self._repeat_s = REPEAT_S * (1 + spread(key)) / 2
-        self._stored = State()
+        self._share = (1 + spread(key)) / 2
+        self._stored, self._stored_work = State(), 0
         self._stored_at = deps.clock.monotonic()
         self._passed_at: float | None = None
         self._forbidden = ""
@@ -260,13 +262,20 @@ class ServiceScaler:
         if self.unread:
             return
         now = self._deps.clock.monotonic()
-        interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
+        interval_s = self._store_interval_s(now)
         if at_once or now - self._stored_at >= interval_s:
             learned = self.learned
             if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), learned):
-                self._stored, self._stored_at = learned.state, now
+                self._stored, self._stored_at, self._stored_work = learned.state, now, self._recorder.worked
             else:
                 self._stored_at = now - interval_s + STATE_RETRY_S
+
+    def _store_interval_s(self, now: float) -> float:
+        if worth_storing(self._stored, self.state):
+            return STATE_INTERVAL_S
+        if now - self._stored_at >= self._share * HISTORY_S and self._recorder.worked > self._stored_work:
+            return self._share * HISTORY_S
+        return self._share * REPEAT_S
 
     def _ask_past(self, spec: ScalingSpec) -> None:
         """Ask a source that remembers for what the history lacks; without a known speed it cannot be priced."""
@@ -310,7 +319,7 @@ class ServiceScaler:
             await announce(self.key, "Warning", "ScalerConflict", decision.sentence)
 
     def _due(self, status: Status, now: float) -> bool:
-        if self._written is None or now - self._written_at >= self._repeat_s:
+        if self._written is None or now - self._written_at >= self._share * REPEAT_S:
             return True
         if without_values(status) != without_values(self._written):
             return True

@@ -47,7 +47,7 @@ async def test_a_steady_service_under_load_refreshes_its_numbers_once_a_minute(r
     made = await ten_minutes(rig, ready=3, arriving=5 * THREE_BUSY)
     assert made["get_scale"] <= 11
     assert 8 <= made["patch_status"] <= 10
-    assert made["put_state"] == 0
+    assert 1 <= made["put_state"] <= 2  # the history
     assert made["set_scale"] == 0
 
 

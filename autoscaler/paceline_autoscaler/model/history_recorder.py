@@ -18,8 +18,9 @@ RENEW_S, RENEW_SHARE = 600.0, 1 / 24
 
 @dataclass(slots=True)
 class HistoryRecorder:
-    """Begins with the histories of the first knowledge that it gets."""
+    """Begins with the histories of the first knowledge that it gets. `worked`: how many passes have shown work."""
 
+    worked: int = 0
     _meters: dict[Role, WorkMeter] = field(default_factory=dict)
     _seen: float | None = None
     _renewed: float | None = None
@@ -56,6 +57,7 @@ class HistoryRecorder:
         elif observation.demand.heard >= max(observation.demand.expected, 1):
             for role, (rate, seconds) in work_rates(observation, learned, now - self._seen).items():
                 self._meters.setdefault(role, WorkMeter()).add(now, rate, seconds)
+                self.worked += rate > 0
         self._seen = now
         known_s = max((history.known for _, history in before.histories), default=0) * BIN_S
         if self._renewed is None or now - self._renewed < max(RENEW_S, RENEW_SHARE * known_s):
