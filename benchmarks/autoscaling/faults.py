@@ -29,7 +29,7 @@ _FLOOD: Final = "flood"
 _FLOOD_S = 600.0
 _OLD_S = 60.0
 _SHARE = 1 / 3
-_STUCK = 0.1
+_STUCK = 0.5
 _LONGER = 0.5
 
 
@@ -62,7 +62,7 @@ def _outage(window: Window, made: ServicePlan) -> ServicePlan:
 
 
 def _stuck_starts(window: Window, made: ServicePlan) -> ServicePlan:
-    """One of ten hangs for an hour."""
+    """One of two hangs for an hour."""
     del window
     (pool,) = made.pools
     return replace(made, pools=(replace(pool, start=replace(pool.start, stuck_share=_STUCK)),))
@@ -92,7 +92,7 @@ FAULTS: Mapping[str, Callable[[Window, ServicePlan], ServicePlan]] = {
     "metrics 60 s old": _older_metrics,
     "no metrics, twice for a tenth of the time": _gaps,
     "a third of the replicas lost at once": _outage,
-    "a tenth of the starts stuck": _stuck_starts,
+    "half of the starts stuck": _stuck_starts,
     "one tenant's flood": _flood,
     "answers half as long again by the end": _longer_answers,
 }
