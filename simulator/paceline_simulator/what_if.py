@@ -151,6 +151,7 @@ class WhatIf:
             lengths=traffic.lengths.spread,
             ttft=self._strictest(variant, "ttft"),
             tpot=self._strictest(variant, "tpot"),
+            min_prefill=learned_pool(variant.service, 0, self.speed, starts).engine.limits.page_tokens,
             score=(self.warm_up_s, self.span_s),
             start=_EPOCH_S,
             hold_s=terms.hold_timeout_s,

@@ -101,6 +101,19 @@ def test_a_promise_that_is_harder_to_keep_costs_more_or_is_missed() -> None:
     assert would_be.targets.keys() == {"ttft_p95", "tpot_p95"}
 
 
+@cases("tpot", ["1ms", "21ms"])
+def test_a_target_that_no_replica_keeps_leaves_the_others_their_own_share(tpot: str) -> None:
+    """Each step computes a page of a prompt in any case, in the fluid model as in the engine."""
+    asked = replace(
+        question(1.0, past(8.0)), would_be=ServiceVariant(service(f"ttft: {{p95: 1h}}, tpot: {{p50: {tpot}}}"))
+    )
+    span = asked.fluid(asked.would_be)
+    run = asked.exact(asked.would_be, 0.0, 4, lambda: False)
+    for outcome in (span.outcome(span.end_s, 1), run.outcome(run.scored_s, asked.promise(asked.would_be), 1)):
+        assert outcome.targets["ttft_p95"] == 1.0
+        assert outcome.targets["tpot_p50"] < 0.5
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     asked, again = question(), question()
     assert asked.fluid(asked.would_be) == again.fluid(again.would_be)
