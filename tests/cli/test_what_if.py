@@ -19,11 +19,11 @@ from paceline_autoscaler.state import Knowledge, State
 from paceline_cli.main import plugin
 from paceline_cli.what_if.command import what_if_of
 from paceline_cli.what_if.question import Question
-from paceline_cli.what_if.runs import Compared, WhatIfAnswer
+from paceline_cli.what_if.runs import Compared, WhatIfAnswer, _compared_runs, _compared_spans
 from paceline_cli.what_if.table import document, render
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.registry import RequestClass
-from paceline_simulator.what_if_outcome import WhatIfOutcome
+from paceline_simulator.what_if_outcome import ExactRun, FluidSpan, WhatIfOutcome
 
 TEAM = yaml.safe_load(MANIFEST.replace("namespace: default", "namespace: team"))
 """The service of the API server, whose own document has no promise."""
@@ -90,6 +90,9 @@ def test_an_autoscaler_of_another_release_is_named(answer: dict[str, Any]) -> No
         what_if_of(asked(), TEAM, answer)
 
 
+NO_TIME = "no time was left for it; raise --time-limit"
+
+
 def outcome(replicas: float, ttft: float) -> WhatIfOutcome:
     return WhatIfOutcome(3600.0, 9000.0, {"ttft_p95": ttft, "tpot_p95": 1.0}, replicas, 5, replicas * 3600.0)
 
@@ -98,7 +101,7 @@ def shown(exact: bool = True, price: float | None = 2.5, rps: str = "1.5x") -> s
     question = asked(rps=rps)
     made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.25, 0.9))
-    part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else None
+    part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else NO_TIME
     console = Console(width=120)
     with console.capture() as text:
         console.print(render(question, made, WhatIfAnswer(compared, part), price))
@@ -130,7 +133,7 @@ def test_the_document_has_the_same() -> None:
     question = asked()
     made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.0, 0.9))
-    found = document(question, made, WhatIfAnswer(compared, None), 2.5)
+    found = document(question, made, WhatIfAnswer(compared, NO_TIME), 2.5)
     assert json.loads(json.dumps(found)) == found
     assert found["exact"] is None
     assert found["fluid"]["difference"] == {"replicas": 1.0, "peak": 0, "gpu_hours": 1.0, "dollars_per_hour": 2.5}
@@ -207,3 +210,19 @@ def test_what_is_not_known_ends_it_before_a_simulation(
     code, out, err = what_if("--rps", "1.5x")
     assert (code > 0, out) == (True, "")
     assert message in err
+
+
+def test_an_exact_part_with_too_few_requests_is_left_out_with_the_reason() -> None:
+    asked_ = what_if_of(asked(), TEAM, learned())
+    quiet = ExactRun(600.0, True, ((70.0, ()),), ())
+    assert _compared_runs(asked_, 0.0, (quiet, quiet), 1.0) == "1 request came in its time, too few to judge by"
+    short = ExactRun(90.0, True, (), ())
+    assert _compared_runs(asked_, 0.0, (short, short), 1.0) == NO_TIME
+
+
+def test_a_time_limit_that_is_too_short_is_named_with_what_it_was_for() -> None:
+    made = what_if_of(asked(), TEAM, learned())
+    span = FluidSpan(made.warm_up_s, made.warm_up_s, False, (), (), frozenset(), ())
+    message = "--time-limit: in its part, 14s, the fluid model did not play the first 9 minutes that count; raise it"
+    with pytest.raises(InvalidInput, match=message):
+        _compared_spans(made, (span, span), 20.0, 14.0)

@@ -195,6 +195,10 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
     ("known", "message"),
     [
         (past(4.5), "4.5 minutes of the service's work are known, and what-if needs 5"),
+        (
+            past(6.0, level=0.01),
+            r"requests? would be left to play, and what-if needs 20; ask for a longer time",
+        ),
         (past(60.0, level=0.0), "no request came in this time; ask for a longer one"),
         (past(history=WorkHistory()), "0.0 minutes of the service's work are known"),
         (past(lengths=(EMPTY,)), "no lengths of requests are known yet; send some"),
@@ -204,6 +208,12 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
 def test_what_is_missing_is_said_with_the_fix(known: PastService, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         question(known=known).check()
+
+
+def test_a_factor_that_leaves_hardly_a_request_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"--rps: [0-9]+ requests? would be left to play, .* ask for more requests"):
+        question(0.001, past(12.0)).check()
+    question(0.1, past(12.0)).check()
 
 
 def test_a_promise_of_e2e_alone_is_not_judged_by_the_fluid_model() -> None:

@@ -25,7 +25,7 @@ def render(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: float
     """`price`: dollars an hour of one replica; None if it is not known."""
     parts: list[RenderableType] = [Text(f"{asked.as_is.service.key}: {question.sentence}", style="bold")]
     for name, compared in (("fluid model", answer.fluid), ("exact simulator", answer.exact)):
-        if compared is not None:
+        if not isinstance(compared, str):
             parts += [Text(""), _table(name, asked, compared, price)]
     return Group(*parts, Text(""), *(Text(line) for line in _notes(question, asked, answer)))
 
@@ -96,8 +96,8 @@ def _notes(question: Question, asked: WhatIf, answer: WhatIfAnswer) -> Iterator[
     )
     if fluid.end_s < asked.span_s:
         yield f"fluid: no time was left for the last {_long(asked.span_s - fluid.end_s)}; raise --time-limit"
-    if exact is None:
-        yield "exact: no time was left for it; raise --time-limit"
+    if isinstance(exact, str):
+        yield f"exact: {exact}"
     else:
         yield (
             f"exact: {_long(exact.end_s - exact.start_s)} of the hour in which most waits, each request simulated; it "
@@ -122,7 +122,7 @@ def document(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: flo
         "since_s": question.since_s,
         "known_s": asked.known_s,
         "fluid": _document(asked, answer.fluid, price),
-        "exact": None if answer.exact is None else _document(asked, answer.exact, price),
+        "exact": None if isinstance(answer.exact, str) else _document(asked, answer.exact, price),
     }
 
 
