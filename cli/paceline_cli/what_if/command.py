@@ -13,7 +13,7 @@ from paceline_cli.commands.kube import Format, written
 from paceline_cli.what_if.question import Question
 from paceline_cli.what_if.runs import answer
 from paceline_cli.what_if.table import document, render
-from paceline_core.errors import PacelineError
+from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.objects import InferenceService, read, resolve
 from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
@@ -40,6 +40,9 @@ def what_if_of(question: Question, manifest: Mapping[str, Any], learned: Mapping
     as_is = resolve(read(InferenceService, manifest))
     judged = question.judged(as_is)
     would_be = resolve(read(InferenceService, question.changed(manifest, judged)))
+    if question.factor == 1 and would_be.classes[judged].targets == as_is.classes[judged].targets:
+        option, fix = ("--slo", "another limit") if question.slo else ("--rps", "a factor other than 1x")
+        raise InvalidInput(option, f"nothing is changed, the service is so already; write {fix}")
     try:
         stored = stored_of(learned["stored"])
     except (ValueError, KeyError) as error:
