@@ -15,6 +15,7 @@ from paceline_cli.what_if.runs import answer
 from paceline_cli.what_if.table import document, render
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.objects import InferenceService, read, resolve
+from paceline_core.units import brief
 from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
 PLAIN_WIDTH: Final = 120
@@ -24,7 +25,7 @@ def show(question: Question, manifest: Mapping[str, Any], learned: Mapping[str, 
     """The answer as text. Raises PacelineError with what is missing before anything is run."""
     asked = what_if_of(question, manifest, learned)
     asked.check()
-    typer.echo(f"{asked.as_is.service.key}: {question.sentence}, on {asked.known_s / 3600:.1f} h of its work", err=True)
+    typer.echo(f"{asked.as_is.service.key}: {question.sentence}, on {brief(asked.known_s)} of its work", err=True)
     found = answer(asked, question.limit_s)
     price = learned.get("dollars_per_hour", {}).get(asked.as_is.service.pools[0].name) or None
     if output:

@@ -103,7 +103,7 @@ def _notes(question: Question, asked: WhatIf, answer: WhatIfAnswer) -> Iterator[
             f"exact: {_long(exact.end_s - exact.start_s)} of the hour in which most waits, each request simulated; it "
             f"took {exact.took_s:.0f} s"
         )
-        yield f"for attainment in {_span(asked, exact)} believe the exact simulator; the fluid model has the whole time"
+        yield f"for attainment in {_span(asked, exact)} believe the exact simulator, beyond that the fluid model"
     if asked.known_s < question.since_s - 60:
         known = f"{_long(asked.known_s)} of the last {_long(question.since_s)} are known"
         yield f"{known}; gaps are filled by straight lines"
