@@ -62,7 +62,7 @@ def measure(quick: bool) -> Measured:
     asked.fluid(asked.would_be)
     cpu_s = time.process_time() - begun
     played = found.fluid.end_s - found.fluid.start_s
-    exact_s = 0.0 if found.exact is None else found.exact.end_s - found.exact.start_s
+    exact_s = 0.0 if isinstance(found.exact, str) else found.exact.end_s - found.exact.start_s
     rows = [
         Row(f"what-if, the last {since}", took_s, "s", bar=None if quick else Bar(LIMIT_S)),
         Row("fluid model of both variants", found.fluid.took_s, "s"),

@@ -137,11 +137,12 @@ def _kv_reads(prompt: float, output: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaModel:
-    """One replica. `step_tokens` and `tpot_s` bound its steps."""
+    """One replica. `step_tokens` and `tpot_s` bound its steps; `min_prefill`: prompt tokens of a step in any case."""
 
     speed: ReplicaSpeed
     step_tokens: int
     tpot_s: float
+    min_prefill: int = 0
 
     def sustainable(self, mix: RequestMix) -> float:
         """Requests of this mix that it serves in a second, for as long as they come."""
@@ -184,8 +185,10 @@ class ReplicaModel:
 
     def prefill_step_s(self, running: float, decode_step_s: float, mix: RequestMix) -> float:
         """Seconds that prompts can have of one step beside so many sequences that decode."""
-        seconds = max(self.step_tokens - running, 0.0) * mix.prefill_s / max(mix.uncached, 1.0)
-        return min(seconds, max(self.tpot_s - decode_step_s, 0.0)) if running > 0 else seconds
+        token_s = mix.prefill_s / max(mix.uncached, 1.0)
+        seconds = max(self.step_tokens - running, 0.0) * token_s
+        in_time_s = max(self.tpot_s - decode_step_s, self.min_prefill * token_s)
+        return min(seconds, in_time_s) if running > 0 else seconds
 
     def most_running(self, held_tokens: float) -> float:
         """Sequences that its slots and its KV cache hold."""

@@ -102,6 +102,11 @@ class PastTraffic:
         """How many requests have come before each bin, and in all."""
         return [0, *(floor(rate * BIN_S) for rate in accumulate(self.rates))]
 
+    @property
+    def count(self) -> int:
+        """Requests in all."""
+        return self._until[-1]
+
     def times(self, factor: float) -> "PastTraffic":
         """With so many times the requests."""
         return replace(self, rates=[factor * rate for rate in self.rates])

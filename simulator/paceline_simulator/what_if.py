@@ -29,12 +29,13 @@ from paceline_autoscaler.types import ScalingSpec, SloTarget, StartKind
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry.enums import RequestClass
+from paceline_core.units import counted
 from paceline_planner.replica import ReplicaModel
 from paceline_simulator.cluster import EPOCH, StartTimes
 from paceline_simulator.past_traffic import LengthParts, PastTraffic
 from paceline_simulator.service_engine import learned_pool
 from paceline_simulator.simulation import MOMENT_S, RunPlan, ServicePlan, Simulation
-from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidSpan
+from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, LEAST_REQUESTS, ExactRun, FluidSpan
 
 WARM_UP_S, WARM_UP_SHARE = 900.0, 0.25
 LEAST_BINS = 10
@@ -113,7 +114,15 @@ class WhatIf:
         assert self._codes
         assert self.lengths
         for variant in (self.as_is, self.would_be):
+            self._check_requests(variant)
             learned_pool(variant.service, 0, self.speed, self._starts(variant))
+
+    def _check_requests(self, variant: ServiceVariant) -> None:
+        count = self._traffic(variant).count
+        if count < LEAST_REQUESTS:
+            few = f"{counted(count, 'request')} would be left to play, and what-if needs {LEAST_REQUESTS}"
+            option, fix = ("--since", "a longer time") if variant.factor == 1 else ("--rps", "more requests")
+            raise InvalidInput(option, f"{few}; ask for {fix}")
 
     @property
     def span_s(self) -> float:
@@ -151,6 +160,7 @@ class WhatIf:
             lengths=traffic.lengths.spread,
             ttft=self._strictest(variant, "ttft"),
             tpot=self._strictest(variant, "tpot"),
+            min_prefill=learned_pool(variant.service, 0, self.speed, starts).engine.limits.page_tokens,
             score=(self.warm_up_s, self.span_s),
             start=_EPOCH_S,
             hold_s=terms.hold_timeout_s,
@@ -206,7 +216,9 @@ class WhatIf:
         known = len(codes) - codes.count(0)
         if known < LEAST_BINS:
             so_far = f"{known * BIN_S / 60:.1f} minutes of the service's work are known"
-            raise InvalidInput("--since", f"{so_far}, and what-if needs 5; ask for a longer time, or later")
+            all_known = len(self.past.history.codes) - self.past.history.codes.count(0)
+            fix = "ask again later" if all_known < LEAST_BINS else "ask for a longer time"
+            raise InvalidInput("--since", f"{so_far}, and what-if needs 5; {fix}")
         if max(codes) == code_of(0.0):
             raise InvalidInput("--since", "no request came in this time; ask for a longer one")
         return codes

@@ -15,6 +15,8 @@ from paceline_core.registry.enums import Outcome
 from paceline_simulator.results import SimulationResult
 
 EXACT_WARM_UP_S = 60.0
+LEAST_REQUESTS = 20
+"""Of fewer, a p95 says nothing."""
 SETTLE_S = 60.0
 """Requests that arrive later than this before an early end may have had no time to be answered: they are not scored."""
 
@@ -115,8 +117,12 @@ class ExactRun:
         """Until when arrivals may be scored."""
         return self.reached_s if self.whole else self.reached_s - SETTLE_S
 
+    def offered(self, end_s: float) -> int:
+        """Requests that came after the warm-up and before `end_s`."""
+        return sum(EXACT_WARM_UP_S <= at < end_s for at, _ in self.requests)
+
     def outcome(self, end_s: float, promise: Sequence[Target], gpus: int) -> WhatIfOutcome:
-        """Of what came after the warm-up and before `end_s`."""
+        """Of what came after the warm-up and before `end_s`, which must be some requests."""
         scored = [missed for at, missed in self.requests if EXACT_WARM_UP_S <= at < end_s]
         paid = [moment.paid for moment in self.moments if EXACT_WARM_UP_S <= moment.at < end_s]
         seconds, replicas = end_s - EXACT_WARM_UP_S, sum(paid) / len(paid)

@@ -19,11 +19,11 @@ from paceline_autoscaler.state import Knowledge, State
 from paceline_cli.main import plugin
 from paceline_cli.what_if.command import what_if_of
 from paceline_cli.what_if.question import Question
-from paceline_cli.what_if.runs import Compared, WhatIfAnswer
+from paceline_cli.what_if.runs import Compared, WhatIfAnswer, _compared_runs, _compared_spans
 from paceline_cli.what_if.table import document, render
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.registry import RequestClass
-from paceline_simulator.what_if_outcome import WhatIfOutcome
+from paceline_simulator.what_if_outcome import ExactRun, FluidSpan, WhatIfOutcome
 
 TEAM = yaml.safe_load(MANIFEST.replace("namespace: default", "namespace: team"))
 """The service of the API server, whose own document has no promise."""
@@ -59,10 +59,16 @@ def test_a_question_is_read_from_its_options() -> None:
         ({"slo": "", "rps": ""}, r"--slo: nothing is changed; write --slo ttft:p95=300ms, --rps 1\.5x, or both"),
         ({"slo": "ttft=300ms"}, "--slo: 'ttft=300ms' is no target; write METRIC:QUANTILE=TIME"),
         ({"slo": "itl:p95=300ms"}, "--slo: 'itl:p95=300ms' is no target"),
-        ({"rps": "20"}, "--rps: '20' is no factor; write so many times the requests of the past"),
+        ({"slo": "ttft:p99.5=1s"}, r"'ttft:p99\.5=1s' has no known quantile; quantiles are p50, p90, p95, p99"),
+        ({"slo": "ttft:p95=0s"}, "--slo: 'ttft:p95=0s' allows no time; the limit must be above 0s"),
+        ({"slo": "ttft:p95=soon"}, "--slo: 'soon' is not a duration"),
+        ({"rps": "1.5"}, r"--rps: '1\.5' is no factor; write so many times the requests with an x, up to 1000x"),
+        ({"rps": "1001x"}, "--rps: '1001x' is no factor; .*, up to 1000x, such as"),
         ({"rps": "0x"}, "--rps: '0x' is no factor"),
         ({"since": "yesterday"}, "--since: 'yesterday' is not a duration"),
-        ({"since": "0s"}, "--since: is 0"),
+        ({"since": "1m"}, "--since: 1m is below the least, 5m"),
+        ({"since": "100d"}, "--since: 100d is above the most, 7d"),
+        ({"limit": "1ms"}, "--time-limit: 1ms is below the least, 10s"),
         ({"limit": "soon"}, "--time-limit: 'soon' is not a duration"),
     ],
 )
@@ -79,6 +85,18 @@ def test_a_target_is_set_and_the_others_stay() -> None:
     assert (made.as_is.factor, made.would_be.factor, made.request_class) == (1.0, 1.5, RequestClass.INTERACTIVE)
 
 
+@cases(
+    ("question", "message"),
+    [
+        (asked("", "1x"), "--rps: nothing is changed, the service is so already; write a factor other than 1x"),
+        (asked("ttft:p95=1500ms", ""), "--slo: nothing is changed, the service is so already; write another limit"),
+    ],
+)
+def test_a_question_that_changes_nothing_is_refused(question: Question, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        what_if_of(question, TEAM, learned())
+
+
 def test_a_limit_that_a_manifest_may_not_have_is_refused_by_its_field() -> None:
     with pytest.raises(PacelineError, match=r"spec\.classes\.interactive\.slo\.ttft\.p95"):
         what_if_of(asked("ttft:p95=1d"), TEAM, learned())
@@ -90,15 +108,18 @@ def test_an_autoscaler_of_another_release_is_named(answer: dict[str, Any]) -> No
         what_if_of(asked(), TEAM, answer)
 
 
+NO_TIME = "no time was left for it; raise --time-limit"
+
+
 def outcome(replicas: float, ttft: float) -> WhatIfOutcome:
     return WhatIfOutcome(3600.0, 9000.0, {"ttft_p95": ttft, "tpot_p95": 1.0}, replicas, 5, replicas * 3600.0)
 
 
-def shown(exact: bool = True, price: float | None = 2.5, rps: str = "1.5x") -> str:
-    question = asked(rps=rps)
+def shown(exact: bool = True, price: float | None = 2.5, slo: str = "ttft:p95=900ms") -> str:
+    question = asked(slo)
     made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.25, 0.9))
-    part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else None
+    part = Compared(1200.0, 2400.0, 30.0, outcome(2.1, 0.98), outcome(3.0, 0.97)) if exact else NO_TIME
     console = Console(width=120)
     with console.capture() as text:
         console.print(render(question, made, WhatIfAnswer(compared, part), price))
@@ -115,9 +136,12 @@ def test_as_is_stands_beside_would_be_with_the_difference() -> None:
     assert "replicas, most 5 5 0" in words
     assert "dollars an hour 5.00 8.12 +3.12" in words
     assert "replicas, mean 2.10 3.00 +0.90" in words
-    assert "fluid: 1 h 0 min of sums by second, without single requests; it took 12 s" in text
+    assert "fluid: 1 h of sums by second, without single requests; it took 12 s" in text
     assert "exact: 20 min of the hour in which most waits, each request simulated; it took 30 s" in text
-    assert "known are 1 h 30 min of the last 24 h 0 min" in text
+    assert "1 h 30 min of the last 24 h are known; gaps are filled by straight lines" in text
+    assert "for attainment in 06:50:00 to 07:10:00 UTC believe the exact simulator" in text
+    assert "judges no E2E" not in text
+    assert "the fluid model judges no E2E" in shown(slo="e2e:p95=3s")
 
 
 def test_what_was_not_simulated_or_is_not_known_is_said() -> None:
@@ -130,7 +154,7 @@ def test_the_document_has_the_same() -> None:
     question = asked()
     made = what_if_of(question, TEAM, learned(90.0))
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.0, 0.9))
-    found = document(question, made, WhatIfAnswer(compared, None), 2.5)
+    found = document(question, made, WhatIfAnswer(compared, NO_TIME), 2.5)
     assert json.loads(json.dumps(found)) == found
     assert found["exact"] is None
     assert found["fluid"]["difference"] == {"replicas": 1.0, "peak": 0, "gpu_hours": 1.0, "dollars_per_hour": 2.5}
@@ -207,3 +231,19 @@ def test_what_is_not_known_ends_it_before_a_simulation(
     code, out, err = what_if("--rps", "1.5x")
     assert (code > 0, out) == (True, "")
     assert message in err
+
+
+def test_an_exact_part_with_too_few_requests_is_left_out_with_the_reason() -> None:
+    asked_ = what_if_of(asked(), TEAM, learned())
+    quiet = ExactRun(600.0, True, ((70.0, ()),), ())
+    assert _compared_runs(asked_, 0.0, (quiet, quiet), 1.0) == "1 request came in its time, too few to judge by"
+    short = ExactRun(90.0, True, (), ())
+    assert _compared_runs(asked_, 0.0, (short, short), 1.0) == NO_TIME
+
+
+def test_a_time_limit_that_is_too_short_is_named_with_what_it_was_for() -> None:
+    made = what_if_of(asked(), TEAM, learned())
+    span = FluidSpan(made.warm_up_s, made.warm_up_s, False, (), (), frozenset(), ())
+    message = "--time-limit: in its part, 14s, the fluid model did not play the first 9 minutes that count; raise it"
+    with pytest.raises(InvalidInput, match=message):
+        _compared_spans(made, (span, span), 20.0, 14.0)

@@ -54,6 +54,13 @@ def test_prompts_take_what_decodes_leave_of_the_longest_step() -> None:
     assert MODEL.prefill_share(10_000, MODEL.decode_step_s(10_000, 1050), mix) == 0.0
 
 
+def test_a_step_computes_its_least_part_of_a_prompt_even_if_it_takes_too_long() -> None:
+    mix, model = BIN.mix(STEP), replace(MODEL, tpot_s=0.001, min_prefill=16)
+    assert replace(model, min_prefill=0).prefill_step_s(100, 0.02, mix) == 0.0
+    assert model.prefill_step_s(100, 0.02, mix) == pytest.approx(16 * mix.prefill_s / 1000)
+    assert replace(model, step_tokens=108).prefill_step_s(100, 0.02, mix) == pytest.approx(8 * mix.prefill_s / 1000)
+
+
 def test_an_idle_replica_fills_its_steps_with_prompts() -> None:
     model, mix = replace(MODEL, step_tokens=4000), BIN.mix(STEP)
     assert model.prefill_share(0.0, 0.01, mix) == pytest.approx(4 * mix.prefill_s / (0.01 + 4 * mix.prefill_s))

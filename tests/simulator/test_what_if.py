@@ -101,6 +101,19 @@ def test_a_promise_that_is_harder_to_keep_costs_more_or_is_missed() -> None:
     assert would_be.targets.keys() == {"ttft_p95", "tpot_p95"}
 
 
+@cases("tpot", ["1ms", "21ms"])
+def test_a_target_that_no_replica_keeps_leaves_the_others_their_own_share(tpot: str) -> None:
+    """Each step computes a page of a prompt in any case, in the fluid model as in the engine."""
+    asked = replace(
+        question(1.0, past(8.0)), would_be=ServiceVariant(service(f"ttft: {{p95: 1h}}, tpot: {{p50: {tpot}}}"))
+    )
+    span = asked.fluid(asked.would_be)
+    run = asked.exact(asked.would_be, 0.0, 4, lambda: False)
+    for outcome in (span.outcome(span.end_s, 1), run.outcome(run.scored_s, asked.promise(asked.would_be), 1)):
+        assert outcome.targets["ttft_p95"] == 1.0
+        assert outcome.targets["tpot_p50"] < 0.5
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     asked, again = question(), question()
     assert asked.fluid(asked.would_be) == again.fluid(again.would_be)
@@ -182,6 +195,10 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
     ("known", "message"),
     [
         (past(4.5), "4.5 minutes of the service's work are known, and what-if needs 5"),
+        (
+            past(6.0, level=0.01),
+            r"requests? would be left to play, and what-if needs 20; ask for a longer time",
+        ),
         (past(60.0, level=0.0), "no request came in this time; ask for a longer one"),
         (past(history=WorkHistory()), "0.0 minutes of the service's work are known"),
         (past(lengths=(EMPTY,)), "no lengths of requests are known yet; send some"),
@@ -191,6 +208,12 @@ EMPTY = LengthSummary(RequestClass.INTERACTIVE)
 def test_what_is_missing_is_said_with_the_fix(known: PastService, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         question(known=known).check()
+
+
+def test_a_factor_that_leaves_hardly_a_request_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"--rps: [0-9]+ requests? would be left to play, .* ask for more requests"):
+        question(0.001, past(12.0)).check()
+    question(0.1, past(12.0)).check()
 
 
 def test_a_promise_of_e2e_alone_is_not_judged_by_the_fluid_model() -> None:

@@ -47,7 +47,7 @@ class _FluidRun:
     def __init__(self, plan: FluidPlan, policy: ReplicaPolicy) -> None:
         self._plan = plan
         self._policy = policy
-        self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds)
+        self._model = ReplicaModel(plan.speed, plan.service.step_tokens, plan.tpot.seconds, plan.min_prefill)
         queue = DeadlineQueue(lambda mix: plan.ttft.limit(mix.prompt))
         self._pool = FluidPool(self._model, plan.lead_s, plan.lead_spread, queue)
         self._mixes = [demand.mix(plan.speed.step_time) if demand.arrivals else None for demand in plan.bins]

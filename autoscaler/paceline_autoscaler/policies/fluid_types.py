@@ -76,6 +76,7 @@ class FluidPlan:
     `bins` of `bin_s` seconds each, within which arrivals are even. `replicas` are ready at the start, a later one
     `lead_s` after its order; `lead_spread` is the standard deviation of that as a share. `ttft` and `tpot`: the promise
     that attainment counts, each request against the limit itself; the service's own targets are what policies see.
+    `min_prefill`: prompt tokens that a step computes even if it exceeds the TPOT limit.
     `start`: Unix seconds of the first bin, for policies' clocks. `score`: the window that results count. A request
     that has waited `hold_s` leaves, and one that finds `queue_limit` requests waiting does not stay. Verdicts and
     latencies are seen `metrics_lag_s` after their scrape; `latencies`: whether these are measured, which takes a sixth
@@ -92,6 +93,7 @@ class FluidPlan:
     lengths: LengthSpread = LengthSpread()
     ttft: SloTarget = TTFT
     tpot: SloTarget = TPOT
+    min_prefill: int = 0
     score: tuple[float, float] = (0.0, inf)
     start: float = 0.0
     hold_s: float = 120.0

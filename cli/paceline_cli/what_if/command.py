@@ -13,8 +13,9 @@ from paceline_cli.commands.kube import Format, written
 from paceline_cli.what_if.question import Question
 from paceline_cli.what_if.runs import answer
 from paceline_cli.what_if.table import document, render
-from paceline_core.errors import PacelineError
+from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.objects import InferenceService, read, resolve
+from paceline_core.units import brief
 from paceline_simulator.what_if import PastService, ServiceVariant, WhatIf
 
 PLAIN_WIDTH: Final = 120
@@ -24,7 +25,7 @@ def show(question: Question, manifest: Mapping[str, Any], learned: Mapping[str, 
     """The answer as text. Raises PacelineError with what is missing before anything is run."""
     asked = what_if_of(question, manifest, learned)
     asked.check()
-    typer.echo(f"{asked.as_is.service.key}: {question.sentence}, on {asked.known_s / 3600:.1f} h of its work", err=True)
+    typer.echo(f"{asked.as_is.service.key}: {question.sentence}, on {brief(asked.known_s)} of its work", err=True)
     found = answer(asked, question.limit_s)
     price = learned.get("dollars_per_hour", {}).get(asked.as_is.service.pools[0].name) or None
     if output:
@@ -40,6 +41,9 @@ def what_if_of(question: Question, manifest: Mapping[str, Any], learned: Mapping
     as_is = resolve(read(InferenceService, manifest))
     judged = question.judged(as_is)
     would_be = resolve(read(InferenceService, question.changed(manifest, judged)))
+    if question.factor == 1 and would_be.classes[judged].targets == as_is.classes[judged].targets:
+        option, fix = ("--slo", "another limit") if question.slo else ("--rps", "a factor other than 1x")
+        raise InvalidInput(option, f"nothing is changed, the service is so already; write {fix}")
     try:
         stored = stored_of(learned["stored"])
     except (ValueError, KeyError) as error:

@@ -34,7 +34,11 @@ Class = Annotated[
 ]
 SINCE: Final = "24h"
 LIMIT: Final = "60s"
-_TARGET = re.compile(r"(ttft|tpot|e2e):(p50|p90|p95|p99)=([0-9a-z]+)")
+LEAST_LIMIT: Final = "10s"
+SINCE_BOUNDS: Final = ("5m", "7d")
+"""Less is no history, and more is not kept."""
+_TARGET = re.compile(r"(ttft|tpot|e2e):(p[0-9.]+)=([0-9a-z]+)")
+_QUANTILES = ("p50", "p90", "p95", "p99")
 _FACTOR = re.compile(r"([0-9]+(?:\.[0-9]+)?)x")
 MOST_TIMES = 1000.0
 
@@ -55,7 +59,7 @@ class Question:
         if not slo and not rps:
             raise InvalidInput("--slo", "nothing is changed; write --slo ttft:p95=300ms, --rps 1.5x, or both")
         targets = tuple(_target(part.strip()) for part in slo.split(",")) if slo else ()
-        times = (_seconds("--since", since), _seconds("--time-limit", time_limit))
+        times = (_between("--since", since, *SINCE_BOUNDS), _between("--time-limit", time_limit, LEAST_LIMIT))
         return cls(targets, _factor(rps) if rps else 1.0, *times, request_class)
 
     @property
@@ -82,23 +86,32 @@ def _target(text: str) -> tuple[str, str, str]:
     found = _TARGET.fullmatch(text)
     if found is None:
         raise InvalidInput("--slo", f"{text!r} is no target; write METRIC:QUANTILE=TIME, such as ttft:p95=300ms")
+    if found[2] not in _QUANTILES:
+        raise InvalidInput("--slo", f"{text!r} has no known quantile; quantiles are {', '.join(_QUANTILES)}")
+    if not _seconds("--slo", found[3]):
+        raise InvalidInput("--slo", f"{text!r} allows no time; the limit must be above 0s")
     return found[1], found[2], found[3]
 
 
 def _factor(text: str) -> float:
     found = _FACTOR.fullmatch(text)
     if found is None or not 0 < float(found[1]) <= MOST_TIMES:
-        raise InvalidInput(
-            "--rps", f"{text!r} is no factor; write so many times the requests of the past, such as 1.5x"
-        )
+        fix = f"write so many times the requests with an x, up to {MOST_TIMES:g}x, such as 1.5x"
+        raise InvalidInput("--rps", f"{text!r} is no factor; {fix}")
     return float(found[1])
 
 
 def _seconds(option: str, text: str) -> float:
     try:
-        found = seconds(text)
+        return seconds(text)
     except ValueError as error:
         raise InvalidInput(option, str(error)) from None
-    if not found:
-        raise InvalidInput(option, "is 0; give it some time")
+
+
+def _between(option: str, text: str, least: str, most: str = "") -> float:
+    found = _seconds(option, text)
+    if found < seconds(least):
+        raise InvalidInput(option, f"{text} is below the least, {least}")
+    if most and found > seconds(most):
+        raise InvalidInput(option, f"{text} is above the most, {most}")
     return found

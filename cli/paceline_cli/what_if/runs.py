@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import active_children, get_context
 
+from paceline_autoscaler.policies.fluid import HOUR_S
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
+from paceline_core.units import counted
 from paceline_simulator.what_if import ServiceVariant, WhatIf
-from paceline_simulator.what_if_outcome import EXACT_WARM_UP_S, ExactRun, FluidSpan, WhatIfOutcome
+from paceline_simulator.what_if_outcome import (
+    EXACT_WARM_UP_S,
+    LEAST_REQUESTS,
+    ExactRun,
+    FluidSpan,
+    WhatIfOutcome,
+)
 
 FLUID_SHARE = 0.7
 """Of the time limit, for the fluid model at most."""
@@ -38,10 +46,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """`exact`: None if there was no time for it."""
+    """`exact`: or why there is none."""
 
     fluid: Compared
-    exact: Compared | None
+    exact: Compared | str
 
 
 def answer(question: WhatIf, limit_s: float) -> WhatIfAnswer:
@@ -51,7 +59,7 @@ def answer(question: WhatIf, limit_s: float) -> WhatIfAnswer:
     with _processes() as pool:
         spans = list(pool.map(_fluid, repeat(question), variants, repeat(FLUID_SHARE * limit_s)))
         fluid_s = clock.monotonic() - began
-        fluid = _compared_spans(question, spans, fluid_s)
+        fluid = _compared_spans(question, spans, limit_s, fluid_s)
         start_s = question.worst_s(spans[1])
         replicas = [_ordered(span, start_s) for span in spans]
         left_s = max(limit_s - fluid_s - _RETURN_S, 0.0)
@@ -59,20 +67,25 @@ def answer(question: WhatIf, limit_s: float) -> WhatIfAnswer:
         return WhatIfAnswer(fluid, _compared_runs(question, start_s, runs, clock.monotonic() - began - fluid_s))
 
 
-def _compared_spans(question: WhatIf, spans: Sequence[FluidSpan], took_s: float) -> Compared:
+def _compared_spans(question: WhatIf, spans: Sequence[FluidSpan], limit_s: float, took_s: float) -> Compared:
     end_s = min(span.end_s for span in spans)
     if end_s <= question.warm_up_s:
-        fix = "raise --time-limit, or shorten --since"
-        raise InvalidInput("--time-limit", f"the fluid model played less than an hour in {took_s:.0f} s; {fix}")
+        least_s = min(HOUR_S, question.span_s - question.warm_up_s)
+        part = f"in its part, {FLUID_SHARE * limit_s:.0f}s, the fluid model"
+        missed = f"did not play the first {least_s / 60:.0f} minutes that count"
+        raise InvalidInput("--time-limit", f"{part} {missed}; raise it")
     as_is, would_be = (span.outcome(end_s, question.gpus) for span in spans)
     return Compared(question.warm_up_s, end_s, took_s, as_is, would_be)
 
 
-def _compared_runs(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s: float) -> Compared | None:
-    """Over what both have reached; None if that is too little."""
+def _compared_runs(question: WhatIf, start_s: float, runs: Sequence[ExactRun], took_s: float) -> Compared | str:
+    """Over what both have reached, or why there is nothing to compare."""
     end_s = min(run.scored_s for run in runs)
     if end_s - EXACT_WARM_UP_S < LEAST_S:
-        return None
+        return "no time was left for it; raise --time-limit"
+    count = min(run.offered(end_s) for run in runs)
+    if count < LEAST_REQUESTS:
+        return f"{counted(count, 'request')} came in its time, too few to judge by"
     as_is, would_be = (
         run.outcome(end_s, question.promise(variant), question.gpus)
         for run, variant in zip(runs, (question.as_is, question.would_be), strict=True)

@@ -25,7 +25,7 @@ def render(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: float
     """`price`: dollars an hour of one replica; None if it is not known."""
     parts: list[RenderableType] = [Text(f"{asked.as_is.service.key}: {question.sentence}", style="bold")]
     for name, compared in (("fluid model", answer.fluid), ("exact simulator", answer.exact)):
-        if compared is not None:
+        if not isinstance(compared, str):
             parts += [Text(""), _table(name, asked, compared, price)]
     return Group(*parts, Text(""), *(Text(line) for line in _notes(question, asked, answer)))
 
@@ -84,7 +84,7 @@ def _points(as_is: WhatIfOutcome, would_be: WhatIfOutcome, name: str) -> str:
 
 def _span(asked: WhatIf, compared: Compared) -> str:
     start, end = (datetime.fromtimestamp(asked.begin + at, UTC) for at in (compared.start_s, compared.end_s))
-    form = "%H:%M" if start.date() == end.date() else "%d %b %H:%M"
+    form = "%H:%M:%S" if start.date() == end.date() else "%d %b %H:%M"
     return f"{start:{form}} to {end:{form}} UTC"
 
 
@@ -96,21 +96,26 @@ def _notes(question: Question, asked: WhatIf, answer: WhatIfAnswer) -> Iterator[
     )
     if fluid.end_s < asked.span_s:
         yield f"fluid: no time was left for the last {_long(asked.span_s - fluid.end_s)}; raise --time-limit"
-    if exact is None:
-        yield "exact: no time was left for it; raise --time-limit"
+    if isinstance(exact, str):
+        yield f"exact: {exact}"
     else:
         yield (
             f"exact: {_long(exact.end_s - exact.start_s)} of the hour in which most waits, each request simulated; it "
             f"took {exact.took_s:.0f} s"
         )
+        yield f"for attainment in {_span(asked, exact)} believe the exact simulator, beyond that the fluid model"
     if asked.known_s < question.since_s - 60:
-        yield f"known are {_long(asked.known_s)} of the last {_long(question.since_s)}; what is not is a line between"
+        known = f"{_long(asked.known_s)} of the last {_long(question.since_s)} are known"
+        yield f"{known}; gaps are filled by straight lines"
+    if any(target.metric == "e2e" for side in (asked.as_is, asked.would_be) for target in asked.promise(side)):
+        yield "the fluid model judges no E2E"
     yield f"both with policy slo; a difference of cost below {TIE:.0%} is a tie"
 
 
 def _long(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest or not hours else [])])
 
 
 def document(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: float | None) -> dict[str, Any]:
@@ -122,7 +127,7 @@ def document(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: flo
         "since_s": question.since_s,
         "known_s": asked.known_s,
         "fluid": _document(asked, answer.fluid, price),
-        "exact": None if answer.exact is None else _document(asked, answer.exact, price),
+        "exact": None if isinstance(answer.exact, str) else _document(asked, answer.exact, price),
     }
 
 
