@@ -161,12 +161,15 @@ class PoolModel:
         return _least(lambda seconds: self._late(rate, lambda _: seconds) <= self.promise.late, _LONGEST_S)
 
     def tpot_s(self, rate: float) -> float:
-        """The promised quantile of an answer's mean step: what runs beside it varies by the root of its number."""
+        """The promised quantile of an answer's mean step: what runs beside it varies by the root of its number.
+
+        No step is longer than a full one, so it is finite at every rate that is sustainable.
+        """
         each = rate / self.engines
         running = max(self._running(each), 1.0)
         peak = each * (1 + NormalDist().inv_cdf(self.promise.tpot_quantile) / sqrt(running))
-        longest = max(self.promise.tpot_s, self.engine.decode_step_s(running, self.mix.held_tokens))
-        return min(self._step_s(peak), longest)
+        decode_s = self.engine.decode_step_s(running, self.mix.held_tokens)
+        return min(self._step_s(peak), decode_s + self.engine.prefill_step_s(running, decode_s, self.mix))
 
     def idle_ttft_s(self, prompt: float) -> float:
         """TTFT of a prompt on a replica that does nothing else: no number of replicas makes it shorter."""

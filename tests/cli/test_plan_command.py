@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "chat.yaml").write_text(chat)
     bare = chat.replace(", emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 5s}", "")
     (made / "unknown.yaml").write_text(bare.replace("accelerator: cpu", "accelerator: h1000"))
+    (made / "unemulated.yaml").write_text(chat.replace("model: llama-3.1-8b", "model: llama-9-9b"))
     (made / "unpromised.yaml").write_text(chat.replace("slo: {ttft: {p95: 1s}, tpot: {p95: 100ms}}", ""))
     return made
 
@@ -94,6 +95,13 @@ def test_json_has_the_plan_its_alternatives_and_every_decision(folder: Path) -> 
     assert found["load"]["promise"]["ttft_s"] == 0.5
     assert [row["question"] for row in found["decisions"]][-1] == "costs least"
     assert {row["accelerator"] for row in found["decisions"]} == {"h100", "l4"}
+
+
+def test_a_plan_of_ttft_alone_says_how_long_a_token_takes() -> None:
+    load = ("--rps", "20", "--prompt", "6000", "--output", "200", "--accelerator", "h100")
+    arguments = ("--model", "llama-3.1-8b", "--slo", "ttft=5s", *load)
+    assert run(*arguments).exit_code == 0
+    assert 0 < document(*arguments)["chosen"]["tpot_s"] < 1
 
 
 @cases("more", [(), ("--quantization", "int4", "--kv-dtype", "fp8"), ("--accelerator", "h100,b200")])
@@ -195,6 +203,10 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
             "--accelerator: 'h101' is not known; did",
         ),
         (("-f", "FOLDER/unknown.yaml"), "--accelerator: 'h1000' is not known; did you mean h100?; write one of"),
+        (
+            ("-f", "FOLDER/unemulated.yaml"),
+            "spec.engine.emulate.model: 'llama-9-9b' cannot be emulated; use one of",
+        ),
         (("-f", "FOLDER/unpromised.yaml"), "--slo: class interactive of default/chat promises neither ttft nor tpot"),
         (("-f", "FOLDER/chat.yaml", "--service", "code"), "--service: name one of the services of"),
         (

@@ -10,11 +10,12 @@ from typing import Final
 from paceline_cli.commands.chosen_service import ChosenService
 from paceline_cli.commands.trace_options import duration
 from paceline_core.errors import InvalidInput
-from paceline_core.objects import ResolvedService
+from paceline_core.objects import ManifestError, ResolvedService
 from paceline_core.objects.field_errors import did_you_mean
 from paceline_core.objects.resolved import Target
 from paceline_core.registry import RequestClass
 from paceline_planner.accelerators import CATALOGUE
+from paceline_planner.coldstart import unknown_names
 from paceline_planner.goodput import LatencyPromise
 from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.model_config import planned_shape
@@ -61,8 +62,10 @@ def of_model(model: str) -> Subject:
 
 
 def of_service(chosen: ChosenService, request_class: RequestClass) -> Subject:
-    """A service of a manifest, on its pools' accelerators, or on the one that it emulates."""
+    """A service of a manifest, on its pools' accelerators, or on the one that it emulates. Raises InvalidInput."""
     service, engine = chosen.service, chosen.service.engine
+    if engine.emulation and (unknown := [*unknown_names(engine.emulation)]):
+        raise ManifestError(unknown)
     names = [engine.emulation.accelerator] if engine.emulation else [pool.accelerator for pool in service.pools]
     known = chosen.accelerators
     shape = _service_shape(service)
