@@ -19,7 +19,15 @@ from paceline_core.errors import InvalidInput
 from paceline_core.units import brief, counted
 from paceline_planner.candidates import PlannedLoad, PlannedPool, PlannedReplica
 from paceline_planner.hardware import Accelerator
-from paceline_planner.promises import WORTH, fewest_replicas, idle_latency, nearest_promise, quantile_prompt
+from paceline_planner.promises import (
+    MOST_REPLICAS,
+    WORTH,
+    fewest_replicas,
+    idle_latency,
+    nearest_promise,
+    quantile_prompt,
+    tightest_ttft,
+)
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import MOST_DEVICES, splits
 from paceline_planner.steptime import Caps
@@ -125,18 +133,24 @@ class _Walk:
         found = [PlannedPool(replica, pool, self.load) for replica, pool in pools if pool is not None]
         self.candidates += found
         if not found:
-            late = min(replica.pool(self.load).late_share(0.0) for replica in replicas)
-            text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
-            return [], PlanDecision("carries the rate", accelerator.name, False, text)
+            return [], PlanDecision("carries the rate", accelerator.name, False, _not_carried(replicas, self.load))
         best = min(found, key=_cost)
         text = f"{counted(best.replicas, 'replica')} on {best.replica.name} each, limited by {best.pool.limit}"
         return [best.replica], PlanDecision("carries the rate", accelerator.name, True, text)
 
 
+def _not_carried(replicas: Sequence[PlannedReplica], load: PlannedLoad) -> str:
+    pools = [tightest_ttft(replica.pool(load)) for replica in replicas]
+    if any(pool.keeps(0.0) for pool in pools):
+        return f"needs more than {MOST_REPLICAS:,} replicas"
+    late, allowed = min((pool.late_share(0.0), pool.promise.late) for pool in pools)
+    return f"without any load {late:.1%} of first tokens are late, and {allowed:.1%} may be"
+
+
 def _idle(replica: PlannedReplica, load: PlannedLoad) -> str:
-    model = replica.pool(load)
+    model = tightest_ttft(replica.pool(load))
     ttft_s, tpot_s, _ = idle_latency(model)
-    promise, prompt = load.promise, quantile_prompt(model)
+    promise, prompt = model.promise, quantile_prompt(model)
     parts = []
     if promise.ttft_s < inf:
         of = f"a prompt of {prompt:,.0f} tokens (p{promise.ttft_quantile * 100:g})"

@@ -104,6 +104,29 @@ def test_a_plan_of_ttft_alone_says_how_long_a_token_takes() -> None:
     assert 0 < document(*arguments)["chosen"]["tpot_s"] < 1
 
 
+def test_every_quantile_of_a_promise_is_planned_and_kept_in_the_manifest() -> None:
+    def planned(slo: str, *more: str) -> Result:
+        return run("--model", "llama-3.1-8b", "--slo", slo, *LOAD, "--accelerator", "h100", *more)
+
+    assert "nothing keeps this promise" in planned("ttft:p95=10ms,ttft:p99=100s").stdout
+    shown = planned("ttft:p50=200ms,ttft:p99=2s,tpot:p50=30ms,tpot:p99=50ms")
+    assert "ttft p99 2s, tpot p50 30ms, ttft p50 200ms, tpot p99 50ms" in shown.stdout
+    made = yaml.safe_load(planned("ttft:p50=200ms,ttft:p99=2s", "-o", "manifest").stdout)
+    assert made["spec"]["classes"]["interactive"]["slo"] == {"ttft": {"p99": "2s", "p50": "200ms"}}
+
+
+def test_a_quote_refuses_several_quantiles_of_a_metric() -> None:
+    arguments = ["--model", "llama-3.1-8b", "--slo", "ttft:p50=1s,ttft:p99=2s", *LOAD]
+    assert "one limit of ttft" in str(CliRunner().invoke(quote_app, arguments).exception)
+
+
+def test_a_rate_that_too_many_replicas_would_take_says_so() -> None:
+    slo = ("--slo", "ttft=1s,tpot=50ms", "--prompt", "1000", "--output", "200", "--accelerator", "h100")
+    shown = run("--model", "llama-3.1-8b", *slo, "--rps", "10000000").stdout
+    assert "nothing carries the rate" in shown
+    assert "needs more than 4,096 replicas" in shown
+
+
 @cases("more", [(), ("--quantization", "int4", "--kv-dtype", "fp8"), ("--accelerator", "h100,b200")])
 def test_the_manifest_of_a_plan_is_valid(more: Sequence[str], folder: Path) -> None:
     result = run("--model", str(folder / "llama"), *CHAT, *more, "-o", "manifest")
@@ -183,7 +206,16 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
 @cases(
     ("arguments", "message"),
     [
-        ((), "--file: name either a file of manifests or, with --model, a model"),
+        ((), "--file: one of --file and --model is needed"),
+        (("-f", "FOLDER/chat.yaml", "--model", "llama-3.1-8b"), "--file: give --file or --model, not both"),
+        (("--model", "llama-3.1-8b", "--service", "chat", "--slo", "ttft=1s"), "--service: names a service of a file"),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s,ttft:p95=2s"), "--slo: ttft p95 is promised twice"),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s", "--rps", "inf"), "--rps: inf is no rate"),
+        (
+            ("-f", "FOLDER/chat.yaml", "--prompt", "8000"),
+            "--prompt: 8,000 prompt and 200 output tokens are over the context of 8,192 tokens; lower --prompt or "
+            "--output, or raise spec.engine.maxModelLen",
+        ),
         (("--model", "llama-3.1-8b"), "--slo: is missing; write ttft:p95=500ms,tpot:p95=50ms"),
         (
             ("--model", "lama-3.1-8b", "--slo", "ttft=1s"),
@@ -216,7 +248,7 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
     ],
 )
 def test_wrong_input_is_named_by_option_with_the_fix(arguments: Sequence[str], message: str, folder: Path) -> None:
-    result = run(*(word.replace("FOLDER", str(folder)) for word in arguments), *LOAD)
+    result = run(*LOAD, *(word.replace("FOLDER", str(folder)) for word in arguments))
     assert isinstance(result.exception, InvalidInput), result.output
     with pytest.raises(InvalidInput, match=message.replace("?", r"\?")):
         raise result.exception

@@ -7,6 +7,7 @@ they do (docs/planner.md). Exit status 1 if nothing keeps the promise.
 import json
 from dataclasses import replace
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from paceline_cli.plan.table import plan_lines
 from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
+from paceline_planner.goodput import LatencyPromise
 from paceline_planner.hardware import Dtype
 from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan as planned
@@ -103,7 +105,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     if max_seqs is not None:
         caps = replace(caps, sequences=max_seqs, step_tokens=max(caps.step_tokens, max_seqs))
     assert subject.promise is not None
-    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
+    lengths = LengthDistribution(prompt, output, length_cv, length_cv, cached)
+    load = load_of(subject, rps, lengths, subject.promise)
     found = planned(shape, subject.accelerators, load, caps, devices)
     if form is PlanFormat.JSON:
         typer.echo(json.dumps(plan_document(found), indent=1))
@@ -120,12 +123,27 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
         raise typer.Exit(1)
 
 
+def load_of(subject: Subject, rps: float, lengths: LengthDistribution, promised: LatencyPromise) -> PlannedLoad:
+    """Raises InvalidInput for a rate without an end, and for a mean request that the context does not hold."""
+    if not isfinite(rps):
+        raise InvalidInput("--rps", f"{rps} is no rate; write the requests a second, for example 20")
+    if lengths.prompt + lengths.output > subject.context:
+        sizes = f"{lengths.prompt:,} prompt and {lengths.output:,} output tokens"
+        more = ", or raise spec.engine.maxModelLen" if subject.context < subject.shape.max_context else ""
+        fix = f"lower --prompt or --output{more}"
+        raise InvalidInput("--prompt", f"{sizes} are over the context of {subject.context:,} tokens; {fix}")
+    return PlannedLoad(rps, replace(lengths, context=subject.context), promised)
+
+
 def subject_of(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str
 ) -> Subject:
     """What the options name, with its promise. Raises InvalidInput."""
     if (file is None) == (not model):
-        raise InvalidInput("--file", "name either a file of manifests or, with --model, a model")
+        problem = "give --file or --model, not both" if model else "one of --file and --model is needed"
+        raise InvalidInput("--file", problem)
+    if file is None and service is not None:
+        raise InvalidInput("--service", "names a service of a file; give it with --file")
     if file is not None:
         chosen = chosen_service(file, service, problems=lambda _: ())
         subject, known = of_service(chosen, request_class), chosen.accelerators

@@ -73,6 +73,8 @@ def _slo(promise: LatencyPromise) -> dict[str, Any]:
             slo["ttft"]["per1kPromptTokens"] = duration(promise.per_prompt_token * 1000)
     if promise.tpot_s < inf:
         slo["tpot"] = {_quantile(promise.tpot_quantile): duration(promise.tpot_s)}
+    for one in promise.also:
+        slo[one.metric][_quantile(one.quantile)] = duration(one.seconds)
     return slo
 
 

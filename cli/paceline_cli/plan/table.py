@@ -30,7 +30,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield from table(_header(plan.load.promise), [_cells(one) for one in (plan.chosen, *plan.alternatives)])
     else:
-        yield from nearest_lines(plan.nearest)
+        yield from nearest_lines(plan)
     yield ""
     rows = [(a.accelerator, a.question, "yes" if a.passed else "no", a.text) for a in plan.decisions]
     yield from table(("ACCELERATOR", "QUESTION", "ANSWER", ""), rows)
@@ -62,6 +62,7 @@ def promise_text(promise: LatencyPromise) -> str:
         for metric, quantile, limit, more in (
             ("ttft", promise.ttft_quantile, promise.ttft_s, extra),
             ("tpot", promise.tpot_quantile, promise.tpot_s, ""),
+            *((one.metric, one.quantile, one.seconds, extra * (one.metric == "ttft")) for one in promise.also),
         )
         if limit < inf
     ]
@@ -95,13 +96,15 @@ def _cells(one: PlannedPool) -> tuple[str, ...]:
     )
 
 
-def nearest_lines(nearest: PlannedPool | None) -> Iterator[str]:
+def nearest_lines(plan: Plan) -> Iterator[str]:
     """That nothing keeps the promise, and what would be kept."""
-    if nearest is None:
+    if plan.nearest is not None:
+        yield "nothing keeps this promise"
+        yield f"  the nearest one: {_kept(plan.nearest)}"
+    elif any(answer.question == "fits" and answer.passed for answer in plan.decisions):
+        yield "nothing carries the rate: see below why"
+    else:
         yield "nothing fits: see below what is missing"
-        return
-    yield "nothing keeps this promise"
-    yield f"  the nearest one: {_kept(nearest)}"
 
 
 def _kept(nearest: PlannedPool) -> str:
