@@ -45,6 +45,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bare = chat.replace(", emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 5s}", "")
     (made / "unknown.yaml").write_text(bare.replace("accelerator: cpu", "accelerator: h1000"))
     (made / "unemulated.yaml").write_text(chat.replace("model: llama-3.1-8b", "model: llama-9-9b"))
+    (made / "untyped").mkdir()
+    (made / "untyped" / "config.json").write_text(json.dumps({**CONFIG, "model_type": None}))
+    own = SERVICE.replace("NAME", "chat").replace("builtin://demo", f"file://{made}/llama")
+    own = own.replace(", emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 5s}", "")
+    own = own.replace("accelerator: cpu", "accelerator: l4")
+    (made / "own.yaml").write_text(own)
+    service = yaml.safe_load(own)
+    (pool,) = service["spec"]["pools"]
+    pools = {**service["spec"], "pools": [pool, {**pool, "name": "other"}]}
+    (made / "pools.yaml").write_text(yaml.safe_dump({**service, "spec": pools}))
+    classes = {**service["spec"]["classes"], "batch": {"slo": {"ttft": {"p95": "9s"}}}}
+    spec = {**service["spec"], "classes": classes}
+    (made / "classes.yaml").write_text(yaml.safe_dump({**service, "spec": spec}))
     (made / "unpromised.yaml").write_text(chat.replace("slo: {ttft: {p95: 1s}, tpot: {p95: 100ms}}", ""))
     return made
 
@@ -125,6 +138,19 @@ def test_a_rate_that_too_many_replicas_would_take_says_so() -> None:
     shown = run("--model", "llama-3.1-8b", *slo, "--rps", "10000000").stdout
     assert "nothing carries the rate" in shown
     assert "needs more than 4,096 replicas" in shown
+
+
+def test_the_manifest_of_a_file_is_its_own_service_with_what_was_planned(folder: Path) -> None:
+    arguments = ("-f", str(folder / "own.yaml"), *LOAD, "--accelerator", "H100", "-o", "manifest")
+    made, own = yaml.safe_load(run(*arguments).stdout), yaml.safe_load((folder / "own.yaml").read_text())
+    (pool,), (before,) = made["spec"].pop("pools"), own["spec"].pop("pools")
+    assert made == own
+    assert (pool["name"], pool["accelerator"], pool["replicas"]["min"]) == (before["name"], "h100", 1)
+
+
+def test_a_manifest_notes_that_workers_compute_no_mixture_of_experts() -> None:
+    result = run("--model", "mixtral-8x7b", *CHAT, "--accelerator", "h200", "-o", "manifest")
+    assert "note: not served by this version: spec.model.source: workers compute no mixture" in result.stderr
 
 
 @cases("more", [(), ("--quantization", "int4", "--kv-dtype", "fp8"), ("--accelerator", "h100,b200")])
@@ -213,8 +239,7 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
         (("--model", "llama-3.1-8b", "--slo", "ttft=1s", "--rps", "inf"), "--rps: inf is no rate"),
         (
             ("-f", "FOLDER/chat.yaml", "--prompt", "8000"),
-            "--prompt: 8,000 prompt and 200 output tokens are over the context of 8,192 tokens; lower --prompt or "
-            "--output, or raise spec.engine.maxModelLen",
+            "--prompt: 8,000 prompt and 200 output tokens are over the context of 8,192 tokens; lower --prompt",
         ),
         (("--model", "llama-3.1-8b"), "--slo: is missing; write ttft:p95=500ms,tpot:p95=50ms"),
         (
@@ -225,7 +250,16 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
             ("--model", "FOLDER/empty", "--slo", "ttft=1s"),
             "--model: .*/empty holds no config.json; name a model folder",
         ),
-        (("--model", "FOLDER/gone", "--slo", "ttft=1s"), "--model: .*/gone holds no config.json"),
+        (("--model", "FOLDER/gone", "--slo", "ttft=1s"), "--model: .*/gone does not exist"),
+        (("--model", "FOLDER/chat.yaml", "--slo", "ttft=1s"), "--model: .*/chat.yaml is a file; name its folder"),
+        (
+            ("--model", "FOLDER/untyped", "--slo", "ttft=1s"),
+            "--model: .*/untyped/config.json: model_type: is missing",
+        ),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s", "--accelerator", ""), "--accelerator: names none"),
+        (("-f", "FOLDER/chat.yaml", "-o", "manifest"), "--format: default/chat emulates"),
+        (("-f", "FOLDER/pools.yaml", "-o", "manifest"), "--format: default/chat has several pools"),
+        (("-f", "FOLDER/classes.yaml", "-o", "manifest"), "--format: default/chat also promises something to batch"),
         (("--model", "llama-3.1-8b", "--slo", "e2e=1s"), "--slo: 'e2e=1s' is no target of ttft or tpot; write"),
         (("--model", "llama-3.1-8b", "--slo", "ttft=soon"), "--slo: 'soon' is not a duration"),
         (("--model", "llama-3.1-8b", "--slo", "ttft:p100=1s"), "--slo: .*the quantile is above p0 and below p100"),

@@ -66,7 +66,8 @@ Cached = Annotated[
     typer.Option("--cached", metavar="SHARE", min=0.0, max=0.99, help="Share of prompt tokens found in the cache."),
 ]
 Where = Annotated[
-    str, typer.Option("--accelerator", metavar="LIST", help="With commas, e.g. h100,l4; default: FILE's, or all GPUs.")
+    str | None,
+    typer.Option("--accelerator", metavar="LIST", help="With commas, e.g. h100,l4; default: FILE's, or all GPUs."),
 ]
 Weights = Annotated[WeightFormat | None, typer.Option("--quantization", help="Plan with the weights in this format.")]
 KVCache = Annotated[KVFormat | None, typer.Option("--kv-dtype", help="Plan with the KV cache in this type.")]
@@ -85,7 +86,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: File = None,
     model: Model = "",
     slo: SLO = "",
-    accelerator: Where = "",
+    accelerator: Where = None,
     service: Service = None,
     request_class: Class = RequestClass.INTERACTIVE,
     length_cv: Spread = 1.0,
@@ -114,7 +115,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
         typer.echo("\n".join(plan_lines(found)))
     elif found.chosen is not None:
         made = manifest(found.chosen, subject, model, request_class)
-        for gap in unserved(made):
+        for gap in unserved(made, shape):
             typer.echo(f"note: not served by this version: {gap}", err=True)
         typer.echo(yaml.safe_dump(made, sort_keys=False).rstrip())
     else:
@@ -136,7 +137,7 @@ def load_of(subject: Subject, rps: float, lengths: LengthDistribution, promised:
 
 
 def subject_of(  # noqa: PLR0913, PLR0917 - one argument for each option
-    file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str
+    file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str | None
 ) -> Subject:
     """What the options name, with its promise. Raises InvalidInput."""
     if (file is None) == (not model):
@@ -147,11 +148,11 @@ def subject_of(  # noqa: PLR0913, PLR0917 - one argument for each option
     if file is not None:
         chosen = chosen_service(file, service, problems=lambda _: ())
         subject, known = of_service(chosen, request_class), chosen.accelerators
-        if accelerator:
+        if accelerator is not None:
             subject = replace(subject, accelerators=accelerators(accelerator, known))
     else:
         subject = of_model(model)
-        if accelerator:
+        if accelerator is not None:
             subject = replace(subject, accelerators=accelerators(accelerator))
     if slo:
         return replace(subject, promise=promise(slo))

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from paceline_cli.commands.chosen_service import ChosenService
 from paceline_cli.commands.trace_options import duration
@@ -41,6 +41,7 @@ class Subject:
     caps: Caps
     promise: LatencyPromise | None = None
     service: ResolvedService | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def context(self) -> int:
@@ -52,12 +53,19 @@ class Subject:
 def of_model(model: str) -> Subject:
     """A folder with a config.json, or a shape that the planner knows; on all accelerators that workers compute on."""
     folder = Path(model)
-    if folder.is_dir() or "/" in model:
+    if folder.exists() or "/" in model:
+        if not folder.is_dir():
+            problem = "is a file; name its folder" if folder.exists() else "does not exist; name a model folder"
+            raise InvalidInput("--model", f"{model} {problem}")
         if not (folder / "config.json").is_file():
             fix = "name a model folder as Hugging Face writes it"
             raise InvalidInput("--model", f"{model} holds no config.json; {fix}, or one of {', '.join(SHAPES)}")
         name = folder.resolve().name
-        shape = planned_shape(read_object(folder / "config.json"), name=name)
+        config = read_object(folder / "config.json")
+        try:
+            shape = planned_shape(config, name=name)
+        except InvalidInput as error:
+            raise InvalidInput("--model", f"{folder / 'config.json'}: {error}") from None
     elif model in SHAPES:
         name, shape = model, SHAPES[model]
     else:
@@ -87,6 +95,7 @@ def of_service(chosen: ChosenService, request_class: RequestClass) -> Subject:
         Caps(engine.step_tokens, engine.max_seqs),
         promise_of(service.classes[request_class].targets),
         service,
+        chosen.manifest.document,
     )
 
 
@@ -114,8 +123,11 @@ def accelerator(name: str, known: Mapping[str, Accelerator] = CATALOGUE) -> Acce
 
 
 def accelerators(text: str, known: Mapping[str, Accelerator] = CATALOGUE) -> tuple[Accelerator, ...]:
-    """Names that commas separate."""
-    return tuple(accelerator(name, known) for name in dict.fromkeys(part.strip() for part in text.split(",")) if name)
+    """Names that commas separate, in any case."""
+    names = [name for part in text.split(",") if (name := part.strip().lower())]
+    if not names:
+        raise InvalidInput("--accelerator", f"names none; write one of {', '.join(known)}")
+    return tuple(accelerator(name, known) for name in dict.fromkeys(names))
 
 
 def promise_of(targets: Sequence[Target]) -> LatencyPromise | None:

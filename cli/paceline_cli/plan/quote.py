@@ -46,7 +46,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: File = None,
     model: Model = "",
     slo: SLO = "",
-    accelerator: Where = "",
+    accelerator: Where = None,
     service: Service = None,
     request_class: Class = RequestClass.INTERACTIVE,
     length_cv: Spread = 1.0,
