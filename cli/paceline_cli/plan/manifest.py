@@ -18,7 +18,6 @@ from paceline_planner.goodput import LatencyPromise
 from paceline_planner.service_devices import unmanaged_accelerators
 from paceline_planner.shapes import ModelShape
 from paceline_planner.splits import DeviceSplit
-from paceline_planner.steptime import Caps
 
 _QUANTILES = ("p50", "p90", "p95", "p99")
 _SPARE = 2
@@ -68,8 +67,10 @@ def _replanned(
     engine = {name: value for name, value in (spec.get("engine") or {}).items() if name != "parallel"}
     if split.devices > 1:
         engine["parallel"] = _parallel(split)
-    if replica.caps != Caps(service.engine.step_tokens, service.engine.max_seqs):
-        engine |= {"maxSeqs": replica.caps.sequences, "stepTokens": replica.caps.step_tokens}
+    if replica.caps.sequences != service.engine.max_seqs:
+        engine["maxSeqs"] = replica.caps.sequences
+    if replica.caps.step_tokens != service.engine.step_tokens:
+        engine["stepTokens"] = replica.caps.step_tokens
     if replica.shape.kv_dtype.size == 1:
         engine["kvCache"] = {**(engine.get("kvCache") or {}), "dtype": replica.shape.kv_dtype.value}
     if engine:
