@@ -137,6 +137,7 @@ def test_a_rate_that_too_many_replicas_would_take_says_so() -> None:
     slo = ("--slo", "ttft=1s,tpot=50ms", "--prompt", "1000", "--output", "200", "--accelerator", "h100")
     shown = run("--model", "llama-3.1-8b", *slo, "--rps", "10000000").stdout
     assert "nothing carries the rate" in shown
+    assert "10,000,000 requests/s" in shown
     assert "needs more than 4,096 replicas" in shown
 
 

@@ -24,9 +24,9 @@ def _cells(quote: Quote) -> tuple[str, ...]:
         cost = "unknown" if price is None else f"{price:.2f}"
         return (share, str(quote.pool.replicas), cost, quote.pool.limit, "")
     if quote.nearest is None:
-        return (share, "", "", "TTFT", "nothing keeps them, nor anything near")
+        return (share, "", "", "", "nothing keeps them, nor anything near")
     replicas = counted(quote.nearest.replicas, "replica")
-    return (share, "", "", "TTFT", f"nothing keeps them; {replicas} would keep {promise_text(quote.nearest.promise)}")
+    return (share, "", "", "", f"nothing keeps them; {replicas} would keep {promise_text(quote.nearest.promise)}")
 
 
 def quote_documents(quotes: Sequence[Quote]) -> list[dict[str, Any]]:
