@@ -128,6 +128,13 @@ def test_every_quantile_of_a_promise_is_planned_and_kept_in_the_manifest() -> No
     assert made["spec"]["classes"]["interactive"]["slo"] == {"ttft": {"p99": "2s", "p50": "200ms"}}
 
 
+def test_a_quote_beyond_p99_notes_that_no_manifest_promises_it() -> None:
+    arguments = ["--model", "llama-3.1-8b", "--slo", "ttft=5s,tpot=100ms", *LOAD, "--accelerator", "h100"]
+    *_, p99, last = CliRunner().invoke(quote_app, arguments).stdout.splitlines()
+    assert last.endswith("a manifest promises p99 at most")
+    assert "manifest" not in p99
+
+
 def test_a_quote_refuses_several_quantiles_of_a_metric() -> None:
     arguments = ["--model", "llama-3.1-8b", "--slo", "ttft:p50=1s,ttft:p99=2s", *LOAD]
     assert "one limit of ttft" in str(CliRunner().invoke(quote_app, arguments).exception)
