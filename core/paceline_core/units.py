@@ -14,6 +14,7 @@ QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MONEY_PATTERN = r"^[0-9]+(\.[0-9]{1,6})?$"
 CHARGE_PATTERN = r"^[0-9]+(\.[0-9]{1,9})?$"
 
+_SHORTEST_S: Final = 0.0005
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
@@ -39,7 +40,9 @@ def duration(value: float) -> str:
 
 
 def brief(value: float) -> str:
-    """For people: `420ms`, `2.3s`, `1m30s`."""
+    """For people: `420ms`, `2.3s`, `1m30s`, `<1ms`."""
+    if 0 < value < _SHORTEST_S:
+        return "<1ms"
     if 1 <= value < 60:
         return f"{value:.1f}".removesuffix(".0") + "s"
     return duration(value if value < 1 else round(value))

@@ -50,19 +50,24 @@ def refusals(service: ResolvedService) -> Iterator[FieldError]:
     """Faults: names that the planner does not know, or a model that does not fit; none without emulation."""
     if (emulation := service.engine.emulation) is None:
         return
-    asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-        "accelerator": (emulation.accelerator, accelerators.CATALOGUE),
-        "model": (emulation.model, shapes.CATALOGUE),
-    }
-    unknown = {field: catalogue for field, (name, catalogue) in asked.items() if name not in catalogue}
-    if unknown:
-        for field, catalogue in unknown.items():
-            message = f"{asked[field][0]!r} cannot be emulated; use one of {', '.join(catalogue)}"
-            yield FieldError(f"spec.engine.emulate.{field}", message)
+    if unknown := [*unknown_names(emulation)]:
+        yield from unknown
     elif (length := service.engine.max_model_len or 1) > (most := shapes.shape(emulation.model).max_context):
         yield FieldError("spec.engine.maxModelLen", f"{length} is over the model's context of {most}; lower it")
     elif not (fit := emulated_fit(service, emulation)).fits:
         yield FieldError("spec.engine.emulate", fit.reason)
+
+
+def unknown_names(emulation: ResolvedEmulation) -> Iterator[FieldError]:
+    """Faults: an accelerator or a model that the planner does not know."""
+    asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+        "accelerator": (emulation.accelerator, accelerators.CATALOGUE),
+        "model": (emulation.model, shapes.CATALOGUE),
+    }
+    for field, (name, catalogue) in asked.items():
+        if name not in catalogue:
+            message = f"{name!r} cannot be emulated; use one of {', '.join(catalogue)}"
+            yield FieldError(f"spec.engine.emulate.{field}", message)
 
 
 def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memory.Fit:

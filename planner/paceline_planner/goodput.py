@@ -47,14 +47,34 @@ _SELDOM = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherLimit:
+    """A limit in seconds at another quantile of the metric."""
+
+    metric: Literal["ttft", "tpot"]
+    quantile: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyPromise:
-    """Limits in seconds, each for a share of requests; inf: none. `per_prompt_token` adds to TTFT for each token."""
+    """Limits in seconds, each for a share of requests; inf: none. `per_prompt_token` adds to TTFT for each token.
+
+    `also`: limits at further quantiles. `tpot_s` is the strictest one, since the engine plans no longer step.
+    """
 
     ttft_s: float = inf
     tpot_s: float = inf
     ttft_quantile: float = 0.95
     tpot_quantile: float = 0.95
     per_prompt_token: float = 0.0
+    also: tuple[FurtherLimit, ...] = ()
+
+    @property
+    def each_ttft(self) -> "tuple[LatencyPromise, ...]":
+        """The promise once for each limit of TTFT, all of which are kept."""
+        one = replace(self, also=())
+        further = (limit for limit in self.also if limit.metric == "ttft")
+        return (one, *(replace(one, ttft_s=limit.seconds, ttft_quantile=limit.quantile) for limit in further))
 
     @property
     def late(self) -> float:
@@ -137,9 +157,18 @@ class PoolModel:
         """Requests a second that all replicas serve, however late their first tokens come."""
         return self.engines * self.engine.sustainable(self.mix)
 
+    @cached_property
+    def each(self) -> "tuple[PoolModel, ...]":
+        """The pool once for each limit of TTFT."""
+        return tuple(replace(self, promise=one) for one in self.promise.each_ttft) if self.promise.also else (self,)
+
+    def keeps(self, rate: float) -> bool:
+        """Whether no more first tokens come late than each limit allows."""
+        return all(one.late_share(rate) <= one.promise.late for one in self.each)
+
     def goodput(self) -> float:
         """The highest rate in requests a second that keeps the promise; 0 if none does."""
-        too_high = _least(lambda rate: self.late_share(rate) > self.promise.late, self.sustainable)
+        too_high = _least(lambda rate: not self.keeps(rate), self.sustainable)
         return min(too_high, self.sustainable)
 
     @cached_property
@@ -161,12 +190,15 @@ class PoolModel:
         return _least(lambda seconds: self._late(rate, lambda _: seconds) <= self.promise.late, _LONGEST_S)
 
     def tpot_s(self, rate: float) -> float:
-        """The promised quantile of an answer's mean step: what runs beside it varies by the root of its number."""
+        """The promised quantile of an answer's mean step: what runs beside it varies by the root of its number.
+
+        No step is longer than a full one, so it is finite at every rate that is sustainable.
+        """
         each = rate / self.engines
         running = max(self._running(each), 1.0)
         peak = each * (1 + NormalDist().inv_cdf(self.promise.tpot_quantile) / sqrt(running))
-        longest = max(self.promise.tpot_s, self.engine.decode_step_s(running, self.mix.held_tokens))
-        return min(self._step_s(peak), longest)
+        decode_s = self.engine.decode_step_s(running, self.mix.held_tokens)
+        return min(self._step_s(peak), decode_s + self.engine.prefill_step_s(running, decode_s, self.mix))
 
     def idle_ttft_s(self, prompt: float) -> float:
         """TTFT of a prompt on a replica that does nothing else: no number of replicas makes it shorter."""

@@ -7,7 +7,7 @@ answers of its age still grow (LightLLM's "Past-Future scheduler", ASPLOS 2025).
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from operator import mul
 from statistics import NormalDist
 
@@ -42,13 +42,17 @@ _ALIKE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LengthDistribution:
-    """Mean tokens of prompt and answer, their coefficients of variation (0: all alike), the cached share of prompts."""
+    """Mean tokens of prompt and answer, their coefficients of variation (0: all alike), the cached share of prompts.
+
+    `context`: tokens of the longest prompt; longer ones are refused, so they are not judged.
+    """
 
     prompt: float
     output: float
     prompt_cv: float = 1.0
     output_cv: float = 1.0
     cached: float = 0.0
+    context: float = inf
 
     @classmethod
     def of(cls, completed: CompletedLengths) -> "LengthDistribution":
@@ -65,15 +69,15 @@ class LengthDistribution:
         return LengthFactors(self.cached, 1 + self.prompt_cv**2, reads / (self.prompt + self.output / 2))
 
     def prompts(self) -> list[float]:
-        """A prompt length for each of SHARES; their mean is `prompt`."""
+        """A prompt length for each of SHARES; their mean is `prompt`, or less if the context cuts the longest."""
         deviation = _deviation(self.prompt_cv)
         parts = [exp(deviation * middle) for middle in _MIDDLES]
         mean = sum(map(mul, parts, SHARES))
-        return [self.prompt * part / mean for part in parts]
+        return [min(self.prompt * part / mean, self.context) for part in parts]
 
     def prompt_quantile(self, quantile: float) -> float:
         """The length that this share of prompts stays below."""
-        return _quantile(self.prompt, self.prompt_cv, quantile)
+        return min(_quantile(self.prompt, self.prompt_cv, quantile), self.context)
 
     def peak_tokens(self) -> float:
         """KV tokens at the predicted peak for each sequence that runs, over all ages: what admission counts with."""

@@ -64,6 +64,8 @@ def planned_shape(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     plain = {key: value for key, value in config.items() if key != "quantization_config"}
     if kind not in _MIXTURES:
         known = (*SUPPORTED, *_MIXTURES)
+        if kind is None:
+            raise InvalidInput("model_type", f"is missing; write one of {', '.join(known)}")
         if kind not in SUPPORTED:
             raise InvalidInput("model_type", f"{kind!r} cannot be planned; use one of {', '.join(known)}")
         dense = from_config(plain, name=name)

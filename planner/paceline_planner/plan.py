@@ -19,13 +19,22 @@ from paceline_core.errors import InvalidInput
 from paceline_core.units import brief, counted
 from paceline_planner.candidates import PlannedLoad, PlannedPool, PlannedReplica
 from paceline_planner.hardware import Accelerator
-from paceline_planner.promises import WORTH, fewest_replicas, idle_latency, nearest_promise, quantile_prompt
+from paceline_planner.promises import (
+    MOST_REPLICAS,
+    WORTH,
+    fewest_replicas,
+    idle_latency,
+    nearest_promise,
+    quantile_prompt,
+    tightest_ttft,
+)
 from paceline_planner.shapes import ModelShape
-from paceline_planner.splits import MOST_DEVICES, splits
+from paceline_planner.splits import MOST_DEVICES, DeviceSplit, splits
 from paceline_planner.steptime import Caps
 
 Question = Literal["fits", "fast when idle", "carries the rate", "costs least"]
 MOST_ALTERNATIVES = 5
+_FEWEST_STEP_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,11 @@ def plan(
     """The cheapest way to carry the load on one of these accelerators, over up to so many devices a replica."""
     walk = _Walk(load)
     for accelerator in accelerators:
-        found = [PlannedReplica(shape, accelerator, split, caps) for split in splits(shape, accelerator, most_devices)]
+        found = [
+            PlannedReplica(shape, accelerator, split, sized)
+            for split in splits(shape, accelerator, most_devices)
+            for sized in _step_sizes(caps)
+        ]
         walk.ask(accelerator, found)
     ranked = sorted(walk.candidates, key=_cost)
     chosen = ranked[0] if ranked else None
@@ -75,6 +88,14 @@ def plan(
     elif chosen.pool.usable < WORTH:
         nearest = _nearest([chosen.replica], load)
     return Plan(shape, load, chosen, tuple(_alternatives(ranked)), nearest, tuple(walk.decisions))
+
+
+def _step_sizes(caps: Caps) -> Iterator[Caps]:
+    """The caps, and those of shorter steps, which may keep a promise with fewer replicas; the longest first."""
+    size = caps.step_tokens
+    while size == caps.step_tokens or size >= max(caps.sequences, _FEWEST_STEP_TOKENS):
+        yield replace(caps, step_tokens=size)
+        size //= 2
 
 
 class _Walk:
@@ -122,21 +143,37 @@ class _Walk:
         self, accelerator: Accelerator, replicas: list[PlannedReplica]
     ) -> tuple[list[PlannedReplica], PlanDecision]:
         pools = [(replica, fewest_replicas(replica.pool(self.load), self.load.rate)) for replica in replicas]
-        found = [PlannedPool(replica, pool, self.load) for replica, pool in pools if pool is not None]
+        found = _best_of_splits([PlannedPool(replica, pool, self.load) for replica, pool in pools if pool is not None])
         self.candidates += found
         if not found:
-            late = min(replica.pool(self.load).late_share(0.0) for replica in replicas)
-            text = f"without any load {late:.1%} of first tokens are late, and {self.load.promise.late:.1%} may be"
-            return [], PlanDecision("carries the rate", accelerator.name, False, text)
+            return [], PlanDecision("carries the rate", accelerator.name, False, _not_carried(replicas, self.load))
         best = min(found, key=_cost)
         text = f"{counted(best.replicas, 'replica')} on {best.replica.name} each, limited by {best.pool.limit}"
         return [best.replica], PlanDecision("carries the rate", accelerator.name, True, text)
 
 
+def _best_of_splits(pools: Sequence[PlannedPool]) -> list[PlannedPool]:
+    """Of each split the pool with the fewest replicas, the first of several."""
+    best: dict[DeviceSplit, PlannedPool] = {}
+    for pool in pools:
+        known = best.setdefault(pool.replica.split, pool)
+        if pool.replicas < known.replicas:
+            best[pool.replica.split] = pool
+    return list(best.values())
+
+
+def _not_carried(replicas: Sequence[PlannedReplica], load: PlannedLoad) -> str:
+    pools = [tightest_ttft(replica.pool(load)) for replica in replicas]
+    if any(pool.keeps(0.0) for pool in pools):
+        return f"needs more than {MOST_REPLICAS:,} replicas"
+    late, allowed = min((pool.late_share(0.0), pool.promise.late) for pool in pools)
+    return f"without any load {late:.1%} of first tokens are late, and {allowed:.1%} may be"
+
+
 def _idle(replica: PlannedReplica, load: PlannedLoad) -> str:
-    model = replica.pool(load)
+    model = tightest_ttft(replica.pool(load))
     ttft_s, tpot_s, _ = idle_latency(model)
-    promise, prompt = load.promise, quantile_prompt(model)
+    promise, prompt = model.promise, quantile_prompt(model)
     parts = []
     if promise.ttft_s < inf:
         of = f"a prompt of {prompt:,.0f} tokens (p{promise.ttft_quantile * 100:g})"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil, floor, inf, log10
 from typing import Final
 
-from paceline_planner.goodput import LatencyPromise, PoolModel
+from paceline_planner.goodput import FurtherLimit, LatencyPromise, PoolModel
 
 MOST_REPLICAS: Final = 4096
 _SLACKS: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
@@ -29,17 +29,29 @@ def fewest_replicas(model: PoolModel, rate: float) -> PoolModel | None:
 
 def _keep(model: PoolModel, rate: float, replicas: int) -> bool:
     pool = replace(model, replicas=replicas)
-    return rate <= pool.sustainable and pool.late_share(rate) <= pool.promise.late
+    return rate <= pool.sustainable and pool.keeps(rate)
 
 
 def idle_latency(model: PoolModel) -> tuple[float, float, float]:
     """A replica that does nothing else: TTFT of the promised quantile's prompt, TPOT, and the larger over its limit.
 
-    Above 1 no number of replicas keeps the promise.
+    Of several limits of TTFT that which it comes nearest to. Above 1 no number of replicas keeps the promise.
     """
-    promise, prompt = model.promise, quantile_prompt(model)
-    ttft_s, tpot_s = model.idle_ttft_s(prompt), model.idle_tpot_s()
-    return ttft_s, tpot_s, max(ttft_s / promise.ttft_limit(prompt), tpot_s / promise.tpot_s)
+    tpot_s, tightest = model.idle_tpot_s(), tightest_ttft(model)
+    ttft_s, excess = _idle_ttft(tightest)
+    return ttft_s, tpot_s, max(excess, tpot_s / model.promise.tpot_s)
+
+
+def tightest_ttft(model: PoolModel) -> PoolModel:
+    """The pool with that limit of TTFT alone which an idle replica comes nearest to, or misses most."""
+    return max(model.each, key=lambda one: _idle_ttft(one)[1])
+
+
+def _idle_ttft(model: PoolModel) -> tuple[float, float]:
+    """TTFT on an idle replica, and that over its limit."""
+    prompt = quantile_prompt(model)
+    ttft_s = model.idle_ttft_s(prompt)
+    return ttft_s, ttft_s / model.promise.ttft_limit(prompt)
 
 
 def quantile_prompt(model: PoolModel) -> float:
@@ -65,13 +77,17 @@ def nearest_promise(
 
 def _loosened(model: PoolModel, slack: float) -> LatencyPromise:
     """The promise, with limits of no less than `slack` times the latency of an idle replica, in two figures."""
-    ttft_s, tpot_s, _ = idle_latency(model)
-    promise, extra = model.promise, model.promise.per_prompt_token * quantile_prompt(model)
-    return replace(
-        promise,
-        ttft_s=max(promise.ttft_s, _rounded_up(ttft_s * slack - extra)),
-        tpot_s=max(promise.tpot_s, _rounded_up(tpot_s * slack)),
-    )
+    tpot_s = _rounded_up(model.idle_tpot_s() * slack)
+    first, *further = [_loosened_ttft(one, slack) for one in model.each]
+    also = [replace(one, seconds=max(one.seconds, tpot_s)) for one in model.promise.also if one.metric == "tpot"]
+    also += [FurtherLimit("ttft", one.ttft_quantile, one.ttft_s) for one in further]
+    return replace(first, tpot_s=max(first.tpot_s, tpot_s), also=tuple(also))
+
+
+def _loosened_ttft(model: PoolModel, slack: float) -> LatencyPromise:
+    promise, prompt = model.promise, quantile_prompt(model)
+    ttft_s = _rounded_up(model.idle_ttft_s(prompt) * slack - promise.per_prompt_token * prompt)
+    return replace(promise, ttft_s=max(promise.ttft_s, ttft_s), also=())
 
 
 def _rounded_up(seconds: float) -> float:

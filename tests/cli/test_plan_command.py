@@ -44,6 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "chat.yaml").write_text(chat)
     bare = chat.replace(", emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 5s}", "")
     (made / "unknown.yaml").write_text(bare.replace("accelerator: cpu", "accelerator: h1000"))
+    (made / "unemulated.yaml").write_text(chat.replace("model: llama-3.1-8b", "model: llama-9-9b"))
+    (made / "untyped").mkdir()
+    (made / "untyped" / "config.json").write_text(json.dumps({**CONFIG, "model_type": None}))
+    own = SERVICE.replace("NAME", "chat").replace("builtin://demo", f"file://{made}/llama")
+    own = own.replace(", emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 5s}", "")
+    own = own.replace("accelerator: cpu", "accelerator: l4")
+    (made / "own.yaml").write_text(own)
+    service = yaml.safe_load(own)
+    (pool,) = service["spec"]["pools"]
+    pools = {**service["spec"], "pools": [pool, {**pool, "name": "other"}]}
+    (made / "pools.yaml").write_text(yaml.safe_dump({**service, "spec": pools}))
+    classes = {**service["spec"]["classes"], "batch": {"slo": {"ttft": {"p95": "9s"}}}}
+    spec = {**service["spec"], "classes": classes}
+    (made / "classes.yaml").write_text(yaml.safe_dump({**service, "spec": spec}))
     (made / "unpromised.yaml").write_text(chat.replace("slo: {ttft: {p95: 1s}, tpot: {p95: 100ms}}", ""))
     return made
 
@@ -94,6 +108,58 @@ def test_json_has_the_plan_its_alternatives_and_every_decision(folder: Path) -> 
     assert found["load"]["promise"]["ttft_s"] == 0.5
     assert [row["question"] for row in found["decisions"]][-1] == "costs least"
     assert {row["accelerator"] for row in found["decisions"]} == {"h100", "l4"}
+
+
+def test_a_plan_of_ttft_alone_says_how_long_a_token_takes() -> None:
+    load = ("--rps", "20", "--prompt", "6000", "--output", "200", "--accelerator", "h100")
+    arguments = ("--model", "llama-3.1-8b", "--slo", "ttft=5s", *load)
+    assert run(*arguments).exit_code == 0
+    assert 0 < document(*arguments)["chosen"]["tpot_s"] < 1
+
+
+def test_every_quantile_of_a_promise_is_planned_and_kept_in_the_manifest() -> None:
+    def planned(slo: str, *more: str) -> Result:
+        return run("--model", "llama-3.1-8b", "--slo", slo, *LOAD, "--accelerator", "h100", *more)
+
+    assert "nothing keeps this promise" in planned("ttft:p95=10ms,ttft:p99=100s").stdout
+    shown = planned("ttft:p50=200ms,ttft:p99=2s,tpot:p50=30ms,tpot:p99=50ms")
+    assert "ttft p99 2s, tpot p50 30ms, ttft p50 200ms, tpot p99 50ms" in shown.stdout
+    made = yaml.safe_load(planned("ttft:p50=200ms,ttft:p99=2s", "-o", "manifest").stdout)
+    assert made["spec"]["classes"]["interactive"]["slo"] == {"ttft": {"p99": "2s", "p50": "200ms"}}
+
+
+def test_a_quote_beyond_p99_notes_that_no_manifest_promises_it() -> None:
+    arguments = ["--model", "llama-3.1-8b", "--slo", "ttft=5s,tpot=100ms", *LOAD, "--accelerator", "h100"]
+    *_, p99, last = CliRunner().invoke(quote_app, arguments).stdout.splitlines()
+    assert last.endswith("a manifest promises p99 at most")
+    assert "manifest" not in p99
+
+
+def test_a_quote_refuses_several_quantiles_of_a_metric() -> None:
+    arguments = ["--model", "llama-3.1-8b", "--slo", "ttft:p50=1s,ttft:p99=2s", *LOAD]
+    assert "one limit of ttft" in str(CliRunner().invoke(quote_app, arguments).exception)
+
+
+def test_a_rate_that_too_many_replicas_would_take_says_so() -> None:
+    slo = ("--slo", "ttft=1s,tpot=50ms", "--prompt", "1000", "--output", "200", "--accelerator", "h100")
+    shown = run("--model", "llama-3.1-8b", *slo, "--rps", "10000000").stdout
+    assert "nothing carries the rate" in shown
+    assert "10,000,000 requests/s" in shown
+    assert "needs more than 4,096 replicas" in shown
+
+
+def test_the_manifest_of_a_file_is_its_own_service_with_what_was_planned(folder: Path) -> None:
+    arguments = ("-f", str(folder / "own.yaml"), *LOAD, "--accelerator", "H100", "-o", "manifest")
+    made, own = yaml.safe_load(run(*arguments).stdout), yaml.safe_load((folder / "own.yaml").read_text())
+    (pool,), (before,) = made["spec"].pop("pools"), own["spec"].pop("pools")
+    assert made["spec"]["engine"].pop("stepTokens", 2048) <= 2048
+    assert made == own
+    assert (pool["name"], pool["accelerator"], pool["replicas"]["min"]) == (before["name"], "h100", 1)
+
+
+def test_a_manifest_notes_that_workers_compute_no_mixture_of_experts() -> None:
+    result = run("--model", "mixtral-8x7b", *CHAT, "--accelerator", "h200", "-o", "manifest")
+    assert "note: not served by this version: spec.model.source: workers compute no mixture" in result.stderr
 
 
 @cases("more", [(), ("--quantization", "int4", "--kv-dtype", "fp8"), ("--accelerator", "h100,b200")])
@@ -175,7 +241,15 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
 @cases(
     ("arguments", "message"),
     [
-        ((), "--file: name either a file of manifests or, with --model, a model"),
+        ((), "--file: one of --file and --model is needed"),
+        (("-f", "FOLDER/chat.yaml", "--model", "llama-3.1-8b"), "--file: give --file or --model, not both"),
+        (("--model", "llama-3.1-8b", "--service", "chat", "--slo", "ttft=1s"), "--service: names a service of a file"),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s,ttft:p95=2s"), "--slo: ttft p95 is promised twice"),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s", "--rps", "inf"), "--rps: inf is no rate"),
+        (
+            ("-f", "FOLDER/chat.yaml", "--prompt", "8000"),
+            "--prompt: 8,000 prompt and 200 output tokens are over the context of 8,192 tokens; lower --prompt",
+        ),
         (("--model", "llama-3.1-8b"), "--slo: is missing; write ttft:p95=500ms,tpot:p95=50ms"),
         (
             ("--model", "lama-3.1-8b", "--slo", "ttft=1s"),
@@ -185,7 +259,16 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
             ("--model", "FOLDER/empty", "--slo", "ttft=1s"),
             "--model: .*/empty holds no config.json; name a model folder",
         ),
-        (("--model", "FOLDER/gone", "--slo", "ttft=1s"), "--model: .*/gone holds no config.json"),
+        (("--model", "FOLDER/gone", "--slo", "ttft=1s"), "--model: .*/gone does not exist"),
+        (("--model", "FOLDER/chat.yaml", "--slo", "ttft=1s"), "--model: .*/chat.yaml is a file; name its folder"),
+        (
+            ("--model", "FOLDER/untyped", "--slo", "ttft=1s"),
+            "--model: .*/untyped/config.json: model_type: is missing",
+        ),
+        (("--model", "llama-3.1-8b", "--slo", "ttft=1s", "--accelerator", ""), "--accelerator: names none"),
+        (("-f", "FOLDER/chat.yaml", "-o", "manifest"), "--format: default/chat emulates"),
+        (("-f", "FOLDER/pools.yaml", "-o", "manifest"), "--format: default/chat has several pools"),
+        (("-f", "FOLDER/classes.yaml", "-o", "manifest"), "--format: default/chat also promises something to batch"),
         (("--model", "llama-3.1-8b", "--slo", "e2e=1s"), "--slo: 'e2e=1s' is no target of ttft or tpot; write"),
         (("--model", "llama-3.1-8b", "--slo", "ttft=soon"), "--slo: 'soon' is not a duration"),
         (("--model", "llama-3.1-8b", "--slo", "ttft:p100=1s"), "--slo: .*the quantile is above p0 and below p100"),
@@ -195,6 +278,10 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
             "--accelerator: 'h101' is not known; did",
         ),
         (("-f", "FOLDER/unknown.yaml"), "--accelerator: 'h1000' is not known; did you mean h100?; write one of"),
+        (
+            ("-f", "FOLDER/unemulated.yaml"),
+            "spec.engine.emulate.model: 'llama-9-9b' cannot be emulated; use one of",
+        ),
         (("-f", "FOLDER/unpromised.yaml"), "--slo: class interactive of default/chat promises neither ttft nor tpot"),
         (("-f", "FOLDER/chat.yaml", "--service", "code"), "--service: name one of the services of"),
         (
@@ -204,7 +291,7 @@ def test_fewer_bytes_fit_a_smaller_device() -> None:
     ],
 )
 def test_wrong_input_is_named_by_option_with_the_fix(arguments: Sequence[str], message: str, folder: Path) -> None:
-    result = run(*(word.replace("FOLDER", str(folder)) for word in arguments), *LOAD)
+    result = run(*LOAD, *(word.replace("FOLDER", str(folder)) for word in arguments))
     assert isinstance(result.exception, InvalidInput), result.output
     with pytest.raises(InvalidInput, match=message.replace("?", r"\?")):
         raise result.exception

@@ -16,7 +16,8 @@ def test_durations_are_seconds(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.42, "420ms"), (2.3, "2.3s"), (2.0, "2s"), (59.96, "60s"), (90.4, "1m30s"), (0.0, "0s")]
+    ("value", "shown"),
+    [(0.42, "420ms"), (2.3, "2.3s"), (2.0, "2s"), (59.96, "60s"), (90.4, "1m30s"), (0.0, "0s"), (1e-4, "<1ms")],
 )
 def test_a_time_for_people_is_short(value: float, shown: str) -> None:
     assert brief(value) == shown

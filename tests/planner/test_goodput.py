@@ -121,3 +121,9 @@ def test_goodput_is_sustainable_and_its_ttft_is_as_promised(pool: PoolModel) -> 
 
 def test_a_rate_that_no_replica_sustains_has_no_latency() -> None:
     assert POOL.ttft_s(10 * POOL.sustainable) == inf
+
+
+@given(POOLS)
+def test_a_token_takes_no_longer_than_a_full_step_at_every_rate_that_is_sustainable(pool: PoolModel) -> None:
+    free = replace(pool, promise=replace(pool.promise, tpot_s=inf))
+    assert free.tpot_s(free.sustainable) < inf

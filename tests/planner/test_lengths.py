@@ -80,3 +80,8 @@ def test_a_peak_is_never_below_what_running_sequences_hold_and_grows_with_the_pr
     peak = LengthDistribution(prompt, output, 1.0, cv).peak_tokens()
     assert peak >= prompt
     assert LengthDistribution(2 * prompt, output, 1.0, cv).peak_tokens() > peak
+
+
+def test_no_prompt_is_longer_than_the_context() -> None:
+    lengths = LengthDistribution(1000, 200, context=2000)
+    assert lengths.prompt_quantile(0.99) == max(lengths.prompts()) == 2000

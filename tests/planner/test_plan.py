@@ -111,3 +111,16 @@ def test_twice_the_rate_never_costs_less(rate: float, prompt: int, output: int, 
     elif twice is not None and once.dollars_per_hour is not None:
         assert twice.dollars_per_hour is not None
         assert twice.dollars_per_hour >= once.dollars_per_hour
+
+
+@every([H100, A100], lambda device: device.name)
+def test_a_looser_promise_never_costs_more(device: Accelerator) -> None:
+    lengths = LengthDistribution(1000, 200)
+    for ttft_s in (0.4, 0.5, 0.8, 2.0):
+        costs = []
+        for tpot_s in (0.04, 0.05, 0.1, inf):
+            load = PlannedLoad(20.0, lengths, LatencyPromise(ttft_s, tpot_s))
+            chosen = plan(LLAMA_3_3_70B, [device], load, CAPS).chosen
+            price = chosen.dollars_per_hour if chosen else None
+            costs.append(inf if price is None else float(price))
+        assert costs == sorted(costs, reverse=True), (ttft_s, costs)

@@ -7,6 +7,7 @@ they do (docs/planner.md). Exit status 1 if nothing keeps the promise.
 import json
 from dataclasses import replace
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from paceline_cli.plan.table import plan_lines
 from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_planner.candidates import PlannedLoad
+from paceline_planner.goodput import LatencyPromise
 from paceline_planner.hardware import Dtype
 from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan as planned
@@ -64,7 +66,8 @@ Cached = Annotated[
     typer.Option("--cached", metavar="SHARE", min=0.0, max=0.99, help="Share of prompt tokens found in the cache."),
 ]
 Where = Annotated[
-    str, typer.Option("--accelerator", metavar="LIST", help="With commas, e.g. h100,l4; default: FILE's, or all GPUs.")
+    str | None,
+    typer.Option("--accelerator", metavar="LIST", help="With commas, e.g. h100,l4; default: FILE's, or all GPUs."),
 ]
 Weights = Annotated[WeightFormat | None, typer.Option("--quantization", help="Plan with the weights in this format.")]
 KVCache = Annotated[KVFormat | None, typer.Option("--kv-dtype", help="Plan with the KV cache in this type.")]
@@ -83,7 +86,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: File = None,
     model: Model = "",
     slo: SLO = "",
-    accelerator: Where = "",
+    accelerator: Where = None,
     service: Service = None,
     request_class: Class = RequestClass.INTERACTIVE,
     length_cv: Spread = 1.0,
@@ -103,7 +106,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
     if max_seqs is not None:
         caps = replace(caps, sequences=max_seqs, step_tokens=max(caps.step_tokens, max_seqs))
     assert subject.promise is not None
-    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
+    lengths = LengthDistribution(prompt, output, length_cv, length_cv, cached)
+    load = load_of(subject, rps, lengths, subject.promise)
     found = planned(shape, subject.accelerators, load, caps, devices)
     if form is PlanFormat.JSON:
         typer.echo(json.dumps(plan_document(found), indent=1))
@@ -111,7 +115,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
         typer.echo("\n".join(plan_lines(found)))
     elif found.chosen is not None:
         made = manifest(found.chosen, subject, model, request_class)
-        for gap in unserved(made):
+        for gap in unserved(made, shape):
             typer.echo(f"note: not served by this version: {gap}", err=True)
         typer.echo(yaml.safe_dump(made, sort_keys=False).rstrip())
     else:
@@ -120,20 +124,35 @@ def plan(  # noqa: PLR0913, PLR0917 - one argument for each option
         raise typer.Exit(1)
 
 
+def load_of(subject: Subject, rps: float, lengths: LengthDistribution, promised: LatencyPromise) -> PlannedLoad:
+    """Raises InvalidInput for a rate without an end, and for a mean request that the context does not hold."""
+    if not isfinite(rps):
+        raise InvalidInput("--rps", f"{rps} is no rate; write the requests a second, for example 20")
+    if lengths.prompt + lengths.output > subject.context:
+        sizes = f"{lengths.prompt:,} prompt and {lengths.output:,} output tokens"
+        more = ", or raise spec.engine.maxModelLen" if subject.context < subject.shape.max_context else ""
+        fix = f"lower --prompt or --output{more}"
+        raise InvalidInput("--prompt", f"{sizes} are over the context of {subject.context:,} tokens; {fix}")
+    return PlannedLoad(rps, replace(lengths, context=subject.context), promised)
+
+
 def subject_of(  # noqa: PLR0913, PLR0917 - one argument for each option
-    file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str
+    file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str | None
 ) -> Subject:
     """What the options name, with its promise. Raises InvalidInput."""
     if (file is None) == (not model):
-        raise InvalidInput("--file", "name either a file of manifests or, with --model, a model")
+        problem = "give --file or --model, not both" if model else "one of --file and --model is needed"
+        raise InvalidInput("--file", problem)
+    if file is None and service is not None:
+        raise InvalidInput("--service", "names a service of a file; give it with --file")
     if file is not None:
         chosen = chosen_service(file, service, problems=lambda _: ())
         subject, known = of_service(chosen, request_class), chosen.accelerators
-        if accelerator:
+        if accelerator is not None:
             subject = replace(subject, accelerators=accelerators(accelerator, known))
     else:
         subject = of_model(model)
-        if accelerator:
+        if accelerator is not None:
             subject = replace(subject, accelerators=accelerators(accelerator))
     if slo:
         return replace(subject, promise=promise(slo))

@@ -27,8 +27,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def load_document(load: PlannedLoad) -> dict[str, Any]:
-    promise = {name: _number(value) for name, value in asdict(load.promise).items()}
-    return {"requests_per_s": load.rate, **asdict(load.lengths), "promise": promise}
+    promise = {name: value if name == "also" else _number(value) for name, value in asdict(load.promise).items()}
+    lengths = {name: _number(value) for name, value in asdict(load.lengths).items()}
+    return {"requests_per_s": load.rate, **lengths, "promise": promise}
 
 
 def candidate_document(one: PlannedPool | None) -> dict[str, Any] | None:

@@ -20,14 +20,15 @@ from paceline_cli.plan.command import (
     Service,
     Spread,
     Where,
+    load_of,
     subject_of,
 )
 from paceline_cli.plan.document import load_document
+from paceline_cli.plan.inputs import one_quantile
 from paceline_cli.plan.quotes import quote_documents, quote_lines
 from paceline_cli.plan.table import load_line, model_line
 from paceline_core.errors import PacelineError
 from paceline_core.registry import RequestClass
-from paceline_planner.candidates import PlannedLoad
 from paceline_planner.hardware import replica_price
 from paceline_planner.lengths import LengthDistribution
 from paceline_planner.plan import plan
@@ -45,7 +46,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: File = None,
     model: Model = "",
     slo: SLO = "",
-    accelerator: Where = "",
+    accelerator: Where = None,
     service: Service = None,
     request_class: Class = RequestClass.INTERACTIVE,
     length_cv: Spread = 1.0,
@@ -55,7 +56,8 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
 ) -> None:
     subject = subject_of(file, model, service, request_class, slo, accelerator)
     assert subject.promise is not None
-    load = PlannedLoad(rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), subject.promise)
+    asked = one_quantile(subject.promise)
+    load = load_of(subject, rps, LengthDistribution(prompt, output, length_cv, length_cv, cached), asked)
     found = plan(subject.shape, subject.accelerators, load, subject.caps, devices)
     best = found.chosen or found.nearest
     if best is None:

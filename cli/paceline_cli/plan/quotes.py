@@ -8,6 +8,8 @@ from paceline_cli.ui.rows import table
 from paceline_core.units import counted
 from paceline_planner.quote import Quote
 
+_HIGHEST_PROMISED = 0.99
+"""Of `slo` in a manifest, which knows p50, p90, p95 and p99."""
 _HEADER = ("KEPT FOR", "REPLICAS", "$/HOUR", "LIMIT", "")
 
 
@@ -22,11 +24,12 @@ def _cells(quote: Quote) -> tuple[str, ...]:
     if quote.pool is not None:
         price = quote.dollars_per_hour
         cost = "unknown" if price is None else f"{price:.2f}"
-        return (share, str(quote.pool.replicas), cost, quote.pool.limit, "")
+        note = "a manifest promises p99 at most" if quote.quantile > _HIGHEST_PROMISED else ""
+        return (share, str(quote.pool.replicas), cost, quote.pool.limit, note)
     if quote.nearest is None:
-        return (share, "", "", "TTFT", "nothing keeps them, nor anything near")
+        return (share, "", "", "", "nothing keeps them, nor anything near")
     replicas = counted(quote.nearest.replicas, "replica")
-    return (share, "", "", "TTFT", f"nothing keeps them; {replicas} would keep {promise_text(quote.nearest.promise)}")
+    return (share, "", "", "", f"nothing keeps them; {replicas} would keep {promise_text(quote.nearest.promise)}")
 
 
 def quote_documents(quotes: Sequence[Quote]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield from table(_header(plan.load.promise), [_cells(one) for one in (plan.chosen, *plan.alternatives)])
     else:
-        yield from nearest_lines(plan.nearest)
+        yield from nearest_lines(plan)
     yield ""
     rows = [(a.accelerator, a.question, "yes" if a.passed else "no", a.text) for a in plan.decisions]
     yield from table(("ACCELERATOR", "QUESTION", "ANSWER", ""), rows)
@@ -51,7 +51,12 @@ def load_line(load: PlannedLoad) -> str:
     lengths = load.lengths
     cached = f", {lengths.cached:.0%} cached" if lengths.cached else ""
     sizes = f"{lengths.prompt:,.0f} prompt{cached} and {lengths.output:,.0f} output tokens (cv {lengths.prompt_cv:g})"
-    return f"{load.rate:g} requests/s of {sizes}, promised {promise_text(load.promise)}"
+    return f"{figures(load.rate, 6)} requests/s of {sizes}, promised {promise_text(load.promise)}"
+
+
+def figures(value: float, digits: int) -> str:
+    """So many significant digits, or all before the point: `24.4`, `12,300`."""
+    return f"{value:,.0f}" if value >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def promise_text(promise: LatencyPromise) -> str:
@@ -62,6 +67,7 @@ def promise_text(promise: LatencyPromise) -> str:
         for metric, quantile, limit, more in (
             ("ttft", promise.ttft_quantile, promise.ttft_s, extra),
             ("tpot", promise.tpot_quantile, promise.tpot_s, ""),
+            *((one.metric, one.quantile, one.seconds, extra * (one.metric == "ttft")) for one in promise.also),
         )
         if limit < inf
     ]
@@ -71,7 +77,7 @@ def promise_text(promise: LatencyPromise) -> str:
 def _chosen(one: PlannedPool) -> Iterator[str]:
     cost = "of unknown price" if one.dollars_per_hour is None else f"${one.dollars_per_hour:.2f} an hour"
     yield f"{counted(one.replicas, 'replica')} of {one.replica.name}, {cost}"
-    yield f"  goodput {one.goodput:.3g} requests/s: {one.pool.usable:.0%} of what the replicas sustain"
+    yield f"  goodput {figures(one.goodput, 3)} requests/s: {one.pool.usable:.0%} of what the replicas sustain"
     yield f"  beyond it {_LIMITS[one.pool.limit]}"
 
 
@@ -87,21 +93,23 @@ def _cells(one: PlannedPool) -> tuple[str, ...]:
         one.replica.name,
         brief(one.ttft_s),
         brief(one.tpot_s),
-        f"{one.goodput:.3g}/s",
+        f"{figures(one.goodput, 3)}/s",
         one.pool.limit,
         "" if price is None else f"{price:.2f}",
-        "" if each is None else f"{each:.2g}",
-        "" if watts is None else f"{watts:.2g}",
+        "" if each is None else figures(each, 2),
+        "" if watts is None else figures(watts, 2),
     )
 
 
-def nearest_lines(nearest: PlannedPool | None) -> Iterator[str]:
+def nearest_lines(plan: Plan) -> Iterator[str]:
     """That nothing keeps the promise, and what would be kept."""
-    if nearest is None:
+    if plan.nearest is not None:
+        yield "nothing keeps this promise"
+        yield f"  the nearest one: {_kept(plan.nearest)}"
+    elif any(answer.question == "fits" and answer.passed for answer in plan.decisions):
+        yield "nothing carries the rate: see below why"
+    else:
         yield "nothing fits: see below what is missing"
-        return
-    yield "nothing keeps this promise"
-    yield f"  the nearest one: {_kept(nearest)}"
 
 
 def _kept(nearest: PlannedPool) -> str:

@@ -22,7 +22,7 @@ from paceline_cli.kube.ledger import read_ledger
 from paceline_cli.kube.services import named, service
 from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place, run
 from paceline_cli.plan.document import load_document
-from paceline_cli.plan.inputs import SLO_EXAMPLE, promise, promise_of
+from paceline_cli.plan.inputs import SLO_EXAMPLE, one_quantile, promise, promise_of
 from paceline_cli.plan.quotes import quote_documents, quote_lines
 from paceline_cli.plan.table import load_line
 from paceline_core.errors import InvalidInput, PacelineError
@@ -101,6 +101,7 @@ def quote(  # noqa: PLR0913, PLR0917 - one argument for each option
             "--slo", f"class {request_class} of {key} promises neither ttft nor tpot; write {SLO_EXAMPLE}"
         )
     pool, speed = observed.cheapest()
+    asked = one_quantile(asked)
     load = PlannedLoad(rps or observed.rate, observed.lengths(prompt, tokens), asked)
     if not load.rate:
         raise InvalidInput("--rps", "no request arrives at the moment; give the requests a second")
