@@ -230,7 +230,11 @@ class PoolModel:
             return 1.0
         service_s = self.mix.prefill_s / share
         load, cv = each * service_s, self._prefill_cv
-        ahead_s = STEPS_AHEAD * decode_s * (1 + min(load, 1.0) * share / (1 - share))
+        full_s, busy = self.engine.prefill_step_s(running, decode_s, self.mix), min(load, 1.0)
+        queued_s = max(
+            busy * min(full_s, (1 + cv**2) * self.mix.prefill_s), decode_s * busy * share / (1 - busy * share)
+        )
+        ahead_s = STEPS_AHEAD * (decode_s + queued_s)
         late = 0.0
         for part, prompt, seconds in zip(SHARES, *self._prompts, strict=True):
             by_ratio = 1 - load + load * seconds / self.mix.prefill_s / (1 + cv**2)
