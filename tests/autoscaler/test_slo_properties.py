@@ -202,12 +202,13 @@ def test_no_pool_shrinks_while_requests_wait_for_longer_than_the_slo_allows(case
 
 
 def idle(seen: Observation) -> Observation:
-    """The same where nothing waits in workers."""
+    """The same where nothing waits."""
     pools = tuple(
         replace(pool, loads=tuple(replace(load, waiting=0, queued_tokens=0) for load in pool.loads))
         for pool in seen.pools
     )
-    return replace(seen, pools=pools)
+    rows = [replace(cls, queued=0, queued_tokens=0, overdue_tokens=0, held=0) for cls in seen.demand.classes]
+    return replace(seen, pools=pools, demand=replace(seen.demand, classes=tuple(rows)))
 
 
 @given(services(ages=(1.0, 8.0)), st.sampled_from([STEADY, Knowledge()]), st.floats(1, 4))
