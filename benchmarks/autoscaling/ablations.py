@@ -4,7 +4,6 @@ A part is taken out by what the policy is given: another outlook, other signals,
 the oracle, the cheapest of its choices that holds on the window.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -13,7 +12,7 @@ from typing import Any
 
 from benchmarks.autoscaling.development import developments, learned_in_fluid
 from benchmarks.autoscaling.fluid import fluid_plan, oracles, ranked, requests_of
-from benchmarks.autoscaling.store import FOLDER
+from benchmarks.autoscaling.store import FOLDER, write
 from benchmarks.simulator.cells import LEAD_S
 
 from paceline_autoscaler.model.demand_history import DemandHistories
@@ -230,7 +229,7 @@ def save(found: Mapping[tuple[str, int], Mapping[str, Outcome]]) -> None:
         {"cell": name, "seed": seed, **{label: asdict(outcome) for label, outcome in outcomes.items()}}
         for (name, seed), outcomes in sorted(found.items())
     ]
-    FILE.write_text(json.dumps({"v": 1, "rows": rows}, indent=1) + "\n")
+    write(FILE, {"rows": rows})
 
 
 def table(found: Mapping[tuple[str, int], Mapping[str, Outcome]]) -> str:

@@ -4,7 +4,6 @@ The budget is half as much again as the most GPUs of the run without a fault. A 
 is that of all others.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil
@@ -15,7 +14,7 @@ from benchmarks.autoscaling.development import developments, learned_in_fluid
 from benchmarks.autoscaling.exact import run_plan, service_plan
 from benchmarks.autoscaling.fluid import fluid_plan, requests_of
 from benchmarks.autoscaling.settings import MOST
-from benchmarks.autoscaling.store import FOLDER
+from benchmarks.autoscaling.store import FOLDER, write
 from benchmarks.simulator.cells import LEAD_S
 
 from paceline_core.registry.enums import RequestClass
@@ -131,8 +130,7 @@ def _outcome(window: Window, made: ServicePlan) -> Outcome:
 
 def save(found: Mapping[str, Outcome]) -> None:
     rows = {name: asdict(outcome) for name, outcome in found.items()}
-    made = {"v": 1, "cell": CELL, "budget": budget_of(found[NONE]), "faults": rows}
-    FILE.write_text(json.dumps(made, indent=1) + "\n")
+    write(FILE, {"cell": CELL, "budget": budget_of(found[NONE]), "faults": rows})
 
 
 def table(found: Mapping[str, Outcome]) -> str:

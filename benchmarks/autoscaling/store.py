@@ -5,12 +5,23 @@ until it is run again, and no table counts it.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, machine, versions
 
 FOLDER = RESULTS / "autoscaling"
+
+
+def write(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace a file of results at once; it names the machine and the versions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"v": 1, "machine": machine(), "versions": versions(), **data}
+    new = path.with_suffix(".json.new")
+    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    new.replace(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +88,15 @@ class CellFile:
         return cls(name, tuned, {row.key: row for row in rows}, [FluidRow(**row) for row in data.get("fluid", [])])
 
     def save(self) -> None:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        data = {
-            "v": 1,
-            "cell": self.name,
-            "machine": machine(),
-            "versions": versions(),
-            "tuned": {policy: asdict(row) for policy, row in sorted(self.tuned.items())},
-            "runs": [asdict(self.runs[key]) for key in sorted(self.runs)],
-            "fluid": [asdict(row) for row in self.fluid],
-        }
-        new = FOLDER / f"{self.name}.json.new"
-        new.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-        new.replace(FOLDER / f"{self.name}.json")
+        write(
+            FOLDER / f"{self.name}.json",
+            {
+                "cell": self.name,
+                "tuned": {policy: asdict(row) for policy, row in sorted(self.tuned.items())},
+                "runs": [asdict(self.runs[key]) for key in sorted(self.runs)],
+                "fluid": [asdict(row) for row in self.fluid],
+            },
+        )
 
     def add(self, row: RunRow) -> None:
         self.runs[row.key] = row

@@ -6,7 +6,6 @@ replica. Tokens are those of prompts and answers: of interactive requests that a
 answered within the window. The oracle's, and our attainment without offline work, are those of the matrix.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
@@ -17,7 +16,7 @@ from benchmarks.autoscaling.fluid import ORACLE, fluid_plan, requests_of
 from benchmarks.autoscaling.hindsight import SEED
 from benchmarks.autoscaling.jobs import cell_of
 from benchmarks.autoscaling.learned import learned
-from benchmarks.autoscaling.store import FOLDER, CellFile
+from benchmarks.autoscaling.store import FOLDER, CellFile, write
 from benchmarks.simulator.cells import LEAD_S
 
 from paceline_core.registry.enums import Outcome, RequestClass
@@ -109,7 +108,7 @@ def _tokens(requests: Sequence[TraceRequest | RequestResult]) -> int:
 
 
 def save(found: Sequence[Valley]) -> None:
-    FILE.write_text(json.dumps({"v": 1, "clients": CLIENTS, "rows": list(map(asdict, found))}, indent=1) + "\n")
+    write(FILE, {"clients": CLIENTS, "rows": list(map(asdict, found))})
 
 
 def table(found: Sequence[Valley]) -> str:

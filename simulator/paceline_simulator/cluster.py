@@ -1,10 +1,10 @@
 """The cluster on the virtual clock: replicas that start by stage, run, drain and are lost, in pools with limited nodes.
 
 The plan of starts and drains is the one that local mode executes (`core.replicas`); where the autoscaler retires
-workers first, they drain as soon as they are chosen. A start passes its stages one after
-another; a share of the starts hangs in the last one. A replica that finds no room on the nodes stays pending and takes
-the next place that becomes free. A draining replica ends when its requests have ended or moved, at the latest after its
-drain limit; then what it still computes is lost, as with a spot node after its notice.
+workers first, they drain as soon as they are chosen. A start passes its stages one after another; a share of the starts
+hangs in the last one. A replica that finds no room on the nodes stays pending and takes the next place that becomes
+free. A draining replica ends when its requests have ended or moved, at the latest after its drain limit; then what it
+still computes is lost, as with a spot node after its notice.
 
 GPU time is paid from order to release, pending replicas excepted, because they occupy no GPU.
 """
