@@ -62,3 +62,16 @@ def test_without_a_known_speed_work_is_not_known() -> None:
     recorder.knowledge(observation(), LearnedState(), Knowledge())
     recorder.knowledge(observation(now=NOW + 60), LearnedState(), Knowledge())
     assert recorder.histories == ()
+
+
+def test_minutes_of_past_work_are_no_knowledge_yet() -> None:
+    """A young service that came under load would keep replicas for the mean of these minutes when it is idle."""
+    recorder, minutes = HistoryRecorder(), WorkHistory(NOW - 8 * BIN_S, bytes([code_of(2.6)]) * 8, mean=2.6)
+    assert recorder.fill([("both", minutes)], Knowledge()) == Knowledge()
+    assert recorder.histories == (("both", minutes),)
+
+
+def test_past_work_is_known_at_once() -> None:
+    recorder, count = HistoryRecorder(), round(RENEW_S / BIN_S)
+    past = WorkHistory(NOW - count * BIN_S, bytes([code_of(2.0)]) * count, mean=2.0)
+    assert recorder.fill([("both", past)], Knowledge()).history("both").known == count

@@ -42,11 +42,14 @@ class HistoryRecorder:
         return unknown_spans([history for _, history in self.histories], now)
 
     def fill(self, found: Iterable[tuple[Role, WorkHistory]], before: Knowledge) -> Knowledge:
-        """Take in what another source knows of bins that are not known here; returns the knowledge of both."""
+        """Take in what another source knows of bins that are not known here; returns the knowledge of both.
+
+        Less than RENEW_S in all is no knowledge yet: the mean of a burst is not what is usual.
+        """
         for role, history in found:
             meter = self._meters.setdefault(role, WorkMeter())
             meter.history = filled(meter.history, history)
-        return replace(before, histories=self.histories)
+        return replace(before, histories=self.histories) if _known_s(self.histories) >= RENEW_S else before
 
     def knowledge(self, observation: Observation, learned: LearnedState, before: Knowledge) -> Knowledge:
         """Note the work that this observation shows; returns `before`, or knowledge of the work until now."""
@@ -59,8 +62,12 @@ class HistoryRecorder:
                 self._meters.setdefault(role, WorkMeter()).add(now, rate, seconds)
                 self.worked += rate > 0
         self._seen = now
-        known_s = max((history.known for _, history in before.histories), default=0) * BIN_S
-        if self._renewed is None or now - self._renewed < max(RENEW_S, RENEW_SHARE * known_s):
+        if self._renewed is None or now - self._renewed < max(RENEW_S, RENEW_SHARE * _known_s(before.histories)):
             return before
         self._renewed = now
         return replace(before, histories=self.histories)
+
+
+def _known_s(histories: Iterable[tuple[Role, WorkHistory]]) -> float:
+    """How much is known of the longest."""
+    return max((history.known for _, history in histories), default=0) * BIN_S

@@ -82,7 +82,7 @@ def test_every_command_of_the_page_does_what_it_says(
         code, out, err = call(*words)
         if words[0] == "top":
             assert (code, out, "no gateway runs there" in err) == (1, "", True), err
-        elif words[0] == "what-if":
+        elif words[0] in ("quote", "what-if"):
             assert (code, out, "no autoscaler runs in namespace" in err) == (1, "", True), err
         else:
             assert (code, bool(out)) == (0, True), (line, err)
