@@ -100,6 +100,10 @@ def _others(history: WorkHistory, lead_s: float, level: float, slack_s: float, a
     return service_outlook(WorkHistory(mean=history.mean), lead_s, level, slack_s, allowed)
 
 
+def _own_alone(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
+    return replace(service_outlook(history, lead_s, level, slack_s, allowed), doubt=0.0)
+
+
 def _without_constant(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
     found = service_outlook(history, lead_s, level, slack_s, allowed)
     return replace(found, constant=inf, highest=inf, busiest=inf)
@@ -143,7 +147,8 @@ def _by(paths: type[DemandPaths]) -> OutlookOf:
         found = made(history, lead_bins(lead_s))
         if not found.known:
             return service_outlook(history, lead_s, level, slack_s, allowed)
-        return found.at(level, slack_s, allowed)
+        whole = service_outlook(history, lead_s, level, slack_s, allowed)
+        return replace(found.at(level, slack_s, allowed), others=whole.others, doubt=whole.doubt)
 
     return outlook
 
@@ -193,6 +198,7 @@ ABLATIONS = {
     "demand stays as it is": Ablation(outlook=_of_now),
     "a fixed spread of 15 %": Ablation(outlook=_fixed_spread),
     "no history of its own": Ablation(outlook=_others),
+    "its own history alone": Ablation(outlook=_own_alone),
     "past at any level": Ablation(outlook=_by(_Alike)),
     "past as ratios": Ablation(outlook=_by(_Ratios)),
     "past as it was": Ablation(outlook=_by(_Absolute)),

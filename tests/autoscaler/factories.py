@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from paceline_autoscaler import policies
-from paceline_autoscaler.model.outlook import KNOWN_BINS, service_outlook
-from paceline_autoscaler.model.work_history import WorkHistory, code_of
+from paceline_autoscaler.model.outlook import service_outlook
+from paceline_autoscaler.model.work_history import MAX_BINS, WorkHistory, code_of
 from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
     Attainment,
@@ -33,7 +33,7 @@ STEP = StepTime(base=0.0, prefill=25e-6, sequence=0.0, kv=0.0, observations=50)
 """One request of 4000 prompt tokens is a tenth of a replica-second; output is free."""
 INTERACTIVE = RequestClass.INTERACTIVE
 STEADY = Knowledge(
-    tuple((role, WorkHistory(codes=bytes([code_of(1.0)]) * KNOWN_BINS, mean=1.0)) for role in get_args(Role))
+    tuple((role, WorkHistory(codes=bytes([code_of(1.0)]) * MAX_BINS, mean=1.0)) for role in get_args(Role))
 )
 """Demand has never moved, so it needs a capacity of its level, less a per cent or two that may wait."""
 

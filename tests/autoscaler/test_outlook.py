@@ -1,5 +1,7 @@
 """The capacity that demand may need, from histories whose answer is plain."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from paceline_autoscaler.model.demand_paths import Path
 from paceline_autoscaler.model.late_work import constant_capacity
 from paceline_autoscaler.model.outlook import DemandOutlook, late_share, lead_bins, service_outlook
-from paceline_autoscaler.model.work_history import BIN_S, WorkHistory, code_of
+from paceline_autoscaler.model.work_history import BIN_S, MAX_BINS, WorkHistory, code_of
 
 
 def path(*rates: float) -> Path:
@@ -77,10 +79,19 @@ def test_a_short_history_says_how_high_demand_is_usually() -> None:
     assert service_outlook(short, 180.0, 2.0, 2.0, 0.01).needed > 4.0
 
 
-def test_half_an_hour_of_its_own_replaces_them() -> None:
-    """Demand that never moved needs no spare capacity."""
-    known = WorkHistory(codes=bytes([code_of(4.0)]) * 60, mean=4.0)
-    assert service_outlook(known, 180.0, 4.0, 2.0, 0.01).needed == pytest.approx(4.0, rel=0.05)
+def test_the_longer_its_own_history_the_less_others_count() -> None:
+    """Demand that has not moved for a week needs no spare capacity; half an hour of it has not seen much."""
+    steady = [WorkHistory(codes=bytes([code_of(4.0)]) * bins, mean=4.0) for bins in (60, 240, 2880, MAX_BINS)]
+    needed = [service_outlook(history, 180.0, 4.0, 2.0, 0.01).needed_after(4.0, 4.0) for history in steady]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[0] > 4.0 * 1.15
+    assert needed[-1] == pytest.approx(4.0, rel=0.05)
+
+
+def test_others_add_nothing_to_a_history_that_needs_more() -> None:
+    known = WorkHistory(codes=bytes(map(code_of, ([2.0] * 10 + [8.0] * 10) * 20)), mean=5.0)
+    found = service_outlook(known, 180.0, 2.0, 2.0, 0.01)
+    assert found.needed_after(2.0, 5.0) == replace(found, doubt=0.0).needed_after(2.0, 5.0)
 
 
 def test_jumps_too_often_to_be_followed_need_the_constant_that_kept_up_with_them() -> None:

@@ -1,6 +1,6 @@
 """A restart moves nothing if the history survives in any one place: the process, the ConfigMap, Prometheus.
 
-A service has had the same demand for an hour, and three replicas, which its own history calls enough. Who knows nothing
+A service has had the same demand for two hours, and three replicas, which its own history calls enough. Who knows nothing
 of it plans for what public traces do, and orders more.
 """
 
@@ -20,8 +20,8 @@ from tests.autoscaler.test_controller import CHAT, Rig
 from paceline_autoscaler.output.ledger_entry import LedgerEntry
 from paceline_core.clock import ManualClock
 
-READY, REQUESTS_S, PASS_S = 3, 27, 5
-HOUR_S, AFTER_S = 3600, 120
+READY, REQUESTS_S, PASS_S = 3, 22, 5
+PAST_S, AFTER_S = 7200, 120
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 
 
@@ -59,7 +59,7 @@ def decided(rig: Rig) -> tuple[int, str, str]:
 
 @dataclass
 class Before:
-    """The end of the hour: the cluster, the first process, its last decision, and what Prometheus has scraped."""
+    """The end of these hours: the cluster, the first process, its last decision, and what Prometheus has scraped."""
 
     cluster: FakeCluster
     rig: Rig
@@ -74,7 +74,7 @@ class Before:
 async def before() -> Before:
     rig, hours = rig_at(BEGIN), Hours()
     await rig.start(READY)
-    await hours.go_on(rig, HOUR_S)
+    await hours.go_on(rig, PAST_S)
     assert decided(rig) == (READY, "steady", "none")
     rig.cluster.written.clear()
     return Before(rig.cluster, rig, hours)

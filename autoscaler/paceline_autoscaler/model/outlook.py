@@ -8,10 +8,12 @@ once, and read off in between.
 
 A constant capacity may have kept late work far below the allowed share through all of history: where demand jumps too
 often to be followed, that is cheaper.
+
+A short history has not seen rare jumps: the shorter it is, the more of what others' demand needs is added.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, exp, fsum, inf, log
 from weakref import WeakKeyDictionary
 
@@ -29,6 +31,8 @@ PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
 """Of the share that may be late, for paths and for a constant: the rest is for what is not foreseen."""
 KNOWN_BINS = 60
 """Half an hour: a history with fewer bins of work tells less than others' demand."""
+TRUSTED_BINS = 240
+"""Two hours: a history with so many bins counts as much as others' demand where that needs more."""
 MAX_LEAD_BINS = 120
 """An hour: paths that begin later are too few in any history."""
 
@@ -38,7 +42,8 @@ class Outlook:
     """From one level: the capacity to keep late work within a share, and quantiles of the demand of the window.
 
     `constant`: the capacity that kept it through all of history, in which levels were at most `highest`, and their mean
-    over some minutes at most `busiest`.
+    over some minutes at most `busiest`. `others`: the capacity that others' demand needs where this level is its mean,
+    and `doubt` (0 to 1) how much it counts if that is more.
     """
 
     needed: float
@@ -47,12 +52,19 @@ class Outlook:
     constant: float = inf
     highest: float = inf
     busiest: float = inf
+    others: float = 0.0
+    doubt: float = 0.0
 
     def times(self, factor: float) -> "Outlook":
-        return Outlook(*(factor * value for value in astuple(self)))
+        return Outlook(factor * self.needed, factor * self.p50, factor * self.p90)
 
     def needed_after(self, level: float, mean: float) -> float:
-        """The capacity that is needed, within what the past says about this level, and about the mean of some minutes.
+        """The capacity that is needed from this level, and this mean of some minutes."""
+        own = self._own(level, mean)
+        return own + self.doubt * max(self.others - own, 0.0)
+
+    def _own(self, level: float, mean: float) -> float:
+        """The capacity that is needed within what the past says about this level and this mean.
 
         While the mean is no higher than it has been, no more than the constant is needed, in proportion if the level is
         higher. Beyond, no less than that in proportion: demand may not come back from there.
@@ -103,10 +115,12 @@ def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: 
     announce no burst. It needs its level at least.
     """
     own = outlook_of(history, lead_bins(lead_s))
-    if own.known:
-        return own.at(level, slack_s, allowed)
-    usual = max(history.mean or level, _SMALLEST)
     library = outlook_of(LIBRARY, lead_bins(lead_s))
+    if own.known:
+        others = level * library.at(1.0, slack_s, allowed).needed
+        doubt = TRUSTED_BINS / (TRUSTED_BINS + history.known)
+        return replace(own.at(level, slack_s, allowed), others=others, doubt=doubt)
+    usual = max(history.mean or level, _SMALLEST)
     found, mean = (library.at(each, slack_s, allowed).times(usual) for each in (level / usual, 1.0))
     most = mean.needed if level < usual else inf
     return Outlook(max(min(found.needed, most), level), found.p50, found.p90)
