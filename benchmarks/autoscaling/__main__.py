@@ -8,6 +8,7 @@
     whatif     the cell in the fluid model, at other leads and with more requests
     ablations  what each part of our policy earns, in the fluid model, on windows that nobody is scored on
     faults     what late and lost signals, lost and stuck replicas, a flood and longer answers cost, exactly
+    misjudged  what an engine model costs that is wrong by a fifth
     valleys    GPU time for each token where offline work fills valleys
     report     the table of all runs that are not void, and benchmarks/results/autoscaling.json
 
@@ -24,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.autoscaling import ablations, faults, hindsight, matrix, valleys, whatif
+from benchmarks.autoscaling import ablations, faults, hindsight, matrix, misjudged, valleys, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
 from benchmarks.autoscaling.learned import keep, library
@@ -129,6 +130,13 @@ def suffer() -> None:
     print(faults.table(found))
 
 
+def misjudge(names: Sequence[str]) -> None:
+    found = dict(in_processes(misjudged.misjudge, misjudged.tasks(names)))
+    ordered = [found[task] for task in misjudged.tasks(names)]
+    misjudged.save(ordered)
+    print(misjudged.table(ordered))
+
+
 def fill_valleys() -> None:
     found = dict(in_processes(valleys.fill, valleys.tasks()))
     ordered = [found[task] for task in valleys.tasks()]
@@ -191,6 +199,7 @@ def commands(names: Sequence[str], policies: Sequence[str]) -> dict[str, Callabl
         "whatif": partial(look_at_variants, names),
         "ablations": partial(ablate, names),
         "faults": suffer,
+        "misjudged": partial(misjudge, names),
         "valleys": fill_valleys,
         "report": report,
     }

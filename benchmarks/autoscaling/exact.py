@@ -30,6 +30,8 @@ HOLDS = 0.99
 BLOCK_S = 300.0
 PROMISE = LatencyLimits()
 """TTFT within 2 s and a second for 3,000 prompt tokens, mean TPOT within 100 ms."""
+WASTED_S = 2 * LEAD_S
+"""Such a replica never began to serve, or served for less time than its start took."""
 _GRACE_S = 300.0
 """Requests that arrived in the window may end this much later."""
 _CHECK_S = 60.0
@@ -48,8 +50,9 @@ class Block:
 class RunResult:
     """One run. `misses` by cause: shed, failed, ttft, tpot, unfinished; `complete`: it was not given up.
 
-    `gpu_hours` are of the scored window, `starts` the replicas ordered in it. `replayed`: of our policy's decisions,
-    how many were the same when computed again from a ledger's line, and their number.
+    `gpu_hours` are of the scored window, `starts` the replicas ordered in it, `wasted` those of them that were given up
+    within WASTED_S. `replayed`: of our policy's decisions, how many were the same when computed again from a ledger's
+    line, and their number.
     """
 
     offered: int
@@ -57,6 +60,7 @@ class RunResult:
     gpu_hours: float
     misses: dict[str, int]
     starts: int
+    wasted: int
     ttft_p99_s: float
     blocks: tuple[Block, ...]
     cpu_s: float
@@ -149,11 +153,23 @@ def _result(result: SimulationResult, offered: int, cpu_s: float, *, complete: b
         gpu_hours=sum(result.gpu_s.values()) / 3600,
         misses=misses,
         starts=sum(max(later - before, 0) for before, later in pairwise(desired)),
+        wasted=wasted_starts(desired),
         ttft_p99_s=ttft[int(0.99 * len(ttft))] if ttft else 0.0,
         blocks=_blocks(result, scored),
         cpu_s=cpu_s,
         complete=complete,
     )
+
+
+def wasted_starts(desired: Sequence[int]) -> int:
+    """Of the replicas ordered every MOMENT_S, how many were given up within WASTED_S; the latest order goes first."""
+    opened: list[int] = []
+    wasted = 0
+    for place, (before, later) in enumerate(pairwise(desired)):
+        opened += [place] * (later - before)
+        for _ in range(min(before - later, len(opened))):
+            wasted += (place - opened.pop()) * MOMENT_S < WASTED_S
+    return wasted
 
 
 def _cause(request: RequestResult) -> str:

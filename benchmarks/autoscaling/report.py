@@ -33,7 +33,10 @@ _DRAWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A policy on a cell. `gpu_hours` of a seed's windows together, `worst` its lowest seed."""
+    """A policy on a cell. `gpu_hours` of a seed's windows together, `worst` its lowest seed.
+
+    `wasted`: the share (0 to 1) of its starts that were given up soon (`exact.wasted_starts`); None without a start.
+    """
 
     policy: str
     label: str
@@ -41,6 +44,7 @@ class Outcome:
     worst: float
     gpu_hours: float
     seeds: int
+    wasted: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -143,7 +147,13 @@ def _outcome(policy: str, rows: Sequence[RunRow]) -> Outcome:
         worst=min(min(values) for values in attained.values()),
         gpu_hours=sum(median(row.result["gpu_hours"] for row in found) for found in windows.values()),
         seeds=min(len(found) for found in windows.values()),
+        wasted=_wasted(rows),
     )
+
+
+def _wasted(rows: Iterable[RunRow]) -> float | None:
+    starts, wasted = (sum(row.result.get(name, 0) for row in rows) for name in ("starts", "wasted"))
+    return wasted / starts if starts else None
 
 
 def difference(first: Iterable[RunRow], second: Iterable[RunRow]) -> Difference | None:
@@ -200,6 +210,7 @@ def table(reports: Sequence[CellReport], policies: Sequence[str]) -> str:
     if any(report.from_static for report in reports):
         compared = [_compared(report.from_static.get(SLO)) for report in reports]
         rows.append([f"{SLO}: GPU time over {STATIC}'s", *compared, ""])
+        rows.append([f"{SLO}: starts wasted", *map(_given_up, reports), ""])
     rows.append(["room", *(_room(report) for report in reports), ""])
     return _markdown(head, rows)
 
@@ -214,6 +225,11 @@ def _cell(report: CellReport, policy: str) -> str:
 
 def _compared(found: Difference | None) -> str:
     return "" if found is None else f"{found.cost}, tie" if found.tie else str(found.cost)
+
+
+def _given_up(report: CellReport) -> str:
+    found = report.outcomes.get(SLO)
+    return "" if found is None or found.wasted is None else f"{100 * found.wasted:.0f} %"
 
 
 def _room(report: CellReport) -> str:
@@ -239,6 +255,7 @@ def as_json(report: CellReport) -> dict[str, Any]:
                 "worst_seed": found.worst,
                 "gpu_hours": found.gpu_hours,
                 "seeds": found.seeds,
+                "wasted": found.wasted,
                 "holds": found.holds,
                 "from_static": asdict(report.from_static[name]) if name in report.from_static else None,
             }

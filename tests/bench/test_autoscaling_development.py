@@ -8,6 +8,7 @@ from benchmarks.autoscaling.exact import service_plan
 from benchmarks.autoscaling.faults import FAULTS, NONE
 from benchmarks.autoscaling.fluid import SPEED
 from benchmarks.autoscaling.learned import learned
+from benchmarks.autoscaling.misjudged import misjudged_plan
 from benchmarks.simulator.cells import service
 
 from paceline_autoscaler.model.observation import scaling_spec
@@ -61,3 +62,13 @@ def test_each_fault_changes_the_run_and_a_flood_adds_one_tenants_requests() -> N
     start_s = WARMUP_S + 1800.0
     assert [one.at for one in flooded if one.tenant == "flood"] == [start_s + 10.0 * n for n in range(60)]
     assert [one for one in flooded if not one.tenant] == own
+
+
+def test_a_misjudged_engine_reports_other_steps_than_it_takes() -> None:
+    made = service_plan([TraceRequest(0.0, 100, 10)], policy_of("static:1"), 1)
+    engine = misjudged_plan(made, 0.8).pools[0].engine
+    assert engine.model.seconds(prefill_tokens=100, sequences=1, kv_tokens=50) == pytest.approx(
+        0.8 * made.pools[0].engine.model.seconds(prefill_tokens=100, sequences=1, kv_tokens=50)
+    )
+    assert engine.clock == made.pools[0].engine.clock
+    assert engine.model.observations == made.pools[0].engine.model.observations

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from benchmarks.autoscaling import store
+from benchmarks.autoscaling.exact import wasted_starts
 from benchmarks.autoscaling.report import (
     Interval,
     cell_report,
@@ -50,6 +51,17 @@ def test_the_oracle_is_the_cheaper_of_its_run_and_the_static_pool_in_hindsight()
 def test_rows_of_other_decisions_do_not_count() -> None:
     found = cell_report(file_of(row("slo", 0.9, 1.0, digest="old"), row("slo", 1.0, 2.0, 2)), lambda r: r.digest == "d")
     assert (found.outcomes["slo"].attainment, found.outcomes["slo"].gpu_hours) == (1.0, 2.0)
+
+
+def test_a_start_is_wasted_if_it_is_given_up_before_it_has_served_as_long_as_it_took() -> None:
+    """A moment is every ten seconds; a start takes 180."""
+    assert wasted_starts([2, *[4] * 35, 2, 2]) == 2
+    assert wasted_starts([2, *[4] * 36, 2, 2]) == 0
+    assert wasted_starts([2, *[3] * 30, *[4] * 20, *[3] * 30, 2]) == 1  # the later order goes first
+    assert wasted_starts([5, 3]) == 0
+    found = row("slo", 1.0, 1.0)
+    found.result.update(starts=8, wasted=2)
+    assert cell_report(file_of(found), lambda _: True).outcomes["slo"].wasted == 0.25
 
 
 def test_policies_are_compared_block_by_block_of_the_seeds_that_both_have() -> None:
