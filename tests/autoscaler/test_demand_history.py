@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW
 
-from paceline_autoscaler.model.demand_history import MIN_DERATE, BusySample, DemandHistory, DemandSample
+from paceline_autoscaler.model.demand_history import FEEDBACK, MIN_DERATE, BusySample, DemandHistory, DemandSample
 
 
 def rising(history: DemandHistory, at: float, rate: float, window: float = 60.0) -> DemandHistory:
@@ -64,9 +64,18 @@ def measured(*steps: tuple[float, float, float] | None) -> DemandHistory:
     return history
 
 
-def test_what_is_done_while_work_waits_is_the_capacity() -> None:
+def test_what_is_done_while_work_waits_shows_the_capacity() -> None:
     """Of 5 replica-s/s, 120 replica-s in a minute have come to wait: 3 were done, where the model says 4."""
-    assert measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0)).derate == 0.75
+    assert measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0)).derate == 1 - FEEDBACK * 0.25
+
+
+def test_one_minute_says_little_and_ten_say_all() -> None:
+    """Of 5 replica-s/s, 3 are done each minute, where the model says 4."""
+    waits = [(5.0, 60.0 * number, 4.0) for number in range(21)]
+    derates = [measured(*waits[: 1 + 2 * minutes]).derate for minutes in range(11)]
+    assert derates == sorted(derates, reverse=True)
+    assert derates[1] > 0.9
+    assert derates[10] == pytest.approx(0.75, abs=0.02)
 
 
 def test_a_backlog_of_less_than_a_minute_shows_nothing() -> None:
@@ -83,7 +92,7 @@ def test_a_replica_that_has_become_ready_begins_the_minute_again() -> None:
 def test_replicas_that_do_what_the_model_says_are_believed_again() -> None:
     slow = measured((5.0, 60.0, 4.0), (5.0, 120.0, 4.0), (5.0, 180.0, 4.0))
     again = slow.with_busy(NOW + 120, BusySample(4.0, 182.0, 4.0))
-    assert again.derate == 1.0
+    assert again.derate == slow.derate + FEEDBACK * (1 - slow.derate)
 
 
 @given(st.floats(0, 50), st.floats(0, 1000), st.floats(0, 1000), st.floats(0.5, 50))

@@ -1,7 +1,7 @@
 """A restart moves nothing if the history survives in any one place: the process, the ConfigMap, Prometheus.
 
-A service has had the same demand for two hours, and three replicas, which its own history calls enough. Who knows nothing
-of it plans for what public traces do, and orders more.
+A service has had the same demand for two hours, and three replicas, which its own history calls enough. Who knows
+nothing of it plans for what public traces do, and orders more.
 """
 
 import asyncio

@@ -11,6 +11,8 @@ DERATE_RECOVERY_S = 2 * 3600.0
 MIN_DERATE = 0.5
 MEASURE_S = 60.0
 """As long as the window of demand."""
+FEEDBACK = 0.25
+"""The part of the way to what one measurement shows: a minute's prompts are longer or shorter than usual."""
 AS_MODELLED = 0.95
 """Replicas that do so much of what the model says do as it says."""
 _DERATE_NEWS = 0.01
@@ -126,7 +128,7 @@ class DemandHistory:
             return self
         done = busy.demand - (busy.backlog - self.busy_backlog) / (now - self.busy_since)
         shown = max(done / busy.capacity, MIN_DERATE)
-        derate = shown if shown < AS_MODELLED else 1.0
+        derate = self.derate + FEEDBACK * ((shown if shown < AS_MODELLED else 1.0) - self.derate)
         return replace(self, derate=derate, derate_at=now, busy_since=now, busy_backlog=busy.backlog)
 
     def with_peak(self, now: float, rate: float, window_s: float) -> "DemandHistory":

@@ -31,8 +31,9 @@ PLANNED_SHARE, CONSTANT_SHARE = 0.5, 0.25
 """Of the share that may be late, for paths and for a constant: the rest is for what is not foreseen."""
 KNOWN_BINS = 60
 """Half an hour: a history with fewer bins of work tells less than others' demand."""
-TRUSTED_BINS = 240
-"""Two hours: a history with so many bins counts as much as others' demand where that needs more."""
+DOUBTED_BINS = 90
+"""Three quarters of an hour: with as short a history others' demand counts in full where it needs more, with one n
+times as long by an n-th of that."""
 MAX_LEAD_BINS = 120
 """An hour: paths that begin later are too few in any history."""
 
@@ -118,7 +119,7 @@ def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: 
     library = outlook_of(LIBRARY, lead_bins(lead_s))
     if own.known:
         others = level * library.at(1.0, slack_s, allowed).needed
-        doubt = TRUSTED_BINS / (TRUSTED_BINS + history.known)
+        doubt = min(DOUBTED_BINS / history.known, 1.0)
         return replace(own.at(level, slack_s, allowed), others=others, doubt=doubt)
     usual = max(history.mean or level, _SMALLEST)
     found, mean = (library.at(each, slack_s, allowed).times(usual) for each in (level / usual, 1.0))
