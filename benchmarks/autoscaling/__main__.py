@@ -9,6 +9,7 @@
     ablations  what each part of our policy earns, in the fluid model, on windows that nobody is scored on
     faults     what late and lost signals, lost and stuck replicas, a flood and longer answers cost, exactly
     misjudged  what an engine model costs that is wrong by a fifth
+    two-pools  what two pools cost, beside the best pair of counts
     valleys    GPU time for each token where offline work fills valleys
     report     the table of all runs that are not void, and benchmarks/results/autoscaling.json
 
@@ -25,7 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.autoscaling import ablations, faults, hindsight, matrix, misjudged, valleys, whatif
+from benchmarks.autoscaling import ablations, faults, hindsight, matrix, misjudged, two_pools, valleys, whatif
 from benchmarks.autoscaling.cells import cells
 from benchmarks.autoscaling.jobs import cell_of, decisions_digest, in_processes
 from benchmarks.autoscaling.learned import keep, library
@@ -137,6 +138,13 @@ def misjudge(names: Sequence[str]) -> None:
     print(misjudged.table(ordered))
 
 
+def share_pools() -> None:
+    found = dict(in_processes(two_pools.compare, two_pools.RATES))
+    ordered = [found[rate] for rate in two_pools.RATES]
+    two_pools.save(ordered)
+    print(two_pools.table(ordered))
+
+
 def fill_valleys() -> None:
     found = dict(in_processes(valleys.fill, valleys.tasks()))
     ordered = [found[task] for task in valleys.tasks()]
@@ -200,6 +208,7 @@ def commands(names: Sequence[str], policies: Sequence[str]) -> dict[str, Callabl
         "ablations": partial(ablate, names),
         "faults": suffer,
         "misjudged": partial(misjudge, names),
+        "two-pools": share_pools,
         "valleys": fill_valleys,
         "report": report,
     }

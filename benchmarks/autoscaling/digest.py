@@ -4,7 +4,7 @@ An hour of synthetic demand: a ramp, a step, bursts and a lull. What a policy or
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil, sin
 
 from benchmarks.simulator.cells import KV_TOKENS, LIMITS, STEP_TIME, service
@@ -33,15 +33,16 @@ _PROMPT, _OUTPUT, _EACH = 1000.0, 200.0, 7.0
 _INTERACTIVE = RequestClass.INTERACTIVE
 
 
-def digest(policy: ReplicaPolicy) -> str:
-    """The first twelve hexadecimal digits of SHA-256 over what a fresh policy decides."""
+def digest(policy: ReplicaPolicy, reasons: Callable[[], object] = lambda: None) -> str:
+    """The first twelve hexadecimal digits of SHA-256 over what a policy decides, and over its reasons each time."""
     spec = scaling_spec(service())
-    ordered = [2]
+    ordered, found = [2], [reasons()]
     for step, rate in enumerate(_rates()):
         ready = ordered[max(len(ordered) - _LEAD, 0)]
         counts = policy.replicas(_observation(spec, step, rate, min(ready, ordered[-1]), ordered))
         ordered.append(counts["main"])
-    return hashlib.sha256(repr(ordered).encode()).hexdigest()[:12]
+        found.append(reasons())
+    return hashlib.sha256(repr([*ordered, *filter(None, found)]).encode()).hexdigest()[:12]
 
 
 def _rates() -> Iterator[float]:

@@ -17,6 +17,7 @@ from benchmarks.autoscaling.replayed import Replayed
 from benchmarks.autoscaling.settings import Setting, default, settings
 from benchmarks.simulator.cells import LEAD_S
 
+from paceline_autoscaler.model.demand_history import DemandHistories
 from paceline_simulator.policies import SLO, STATIC, static_replicas
 
 _KNOWN = "conv"
@@ -61,10 +62,21 @@ def named(policy: str, label: str) -> Setting:
 
 @cache
 def decisions_digest(policy: str, label: str) -> str:
-    """Of today's decisions; the oracle's and a static pool's are in their labels. Ours knows a cell's past."""
+    """Of today's decisions; the oracle's and a static pool's are in their labels."""
     if policy in (ORACLE, STATIC):
         return ""
-    return digest(learned(_KNOWN).policy(LEAD_S) if policy == SLO else named(policy, label).made())
+    return _own_digest() if policy == SLO else digest(named(policy, label).made())
+
+
+def _own_digest() -> str:
+    """Of our policy where it knows a cell's past, with the capacities that it found to be needed."""
+    ours = learned(_KNOWN).policy(LEAD_S)
+
+    def needed() -> list[float]:
+        own = ours.state.own
+        return [round(role.latest or 0.0, 3) for role in own.roles] if isinstance(own, DemandHistories) else []
+
+    return digest(ours, needed)
 
 
 def execute(job: Job) -> exact.RunResult:

@@ -4,9 +4,10 @@ The engine is like a 32B model in bf16 on two 80 GB GPUs: 13 ms a step, 60 us a 
 a KV token, 3.5 ns a pair of tokens; 278,000 tokens of KV memory, 256 slots, steps of 2,048 tokens, prefix cache on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from benchmarks.traces import folder
 
@@ -51,8 +52,9 @@ def engine(*, leaps: bool = True) -> EngineSpec:
     return EngineSpec(FittedClock(STEP_TIME), STEP_TIME, LIMITS, KV_TOKENS // PAGE_TOKENS, leaps=leaps)
 
 
-def service(most: int = 40) -> ResolvedService:
-    """One pool of 1 to `most` replicas; TTFT p99 2 s and a third of one for 1,000 prompt tokens, TPOT p99 100 ms."""
+def service(most: int = 40, pools: Sequence[Mapping[str, Any]] = ()) -> ResolvedService:
+    """TTFT p99 2 s and a third of one for 1,000 prompt tokens, TPOT p99 100 ms; these pools, or one of 1 to `most`."""
+    one = {"name": "main", "accelerator": "h100", "replicas": {"min": 1, "max": most}}
     return resolve(
         InferenceService.model_validate(
             {
@@ -69,7 +71,7 @@ def service(most: int = 40) -> ResolvedService:
                             },
                         }
                     },
-                    "pools": [{"name": "main", "accelerator": "h100", "replicas": {"min": 1, "max": most}}],
+                    "pools": [*pools] or [one],
                 },
             }
         )

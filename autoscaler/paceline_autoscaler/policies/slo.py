@@ -38,6 +38,8 @@ DISTRUSTED = 0.6
 TEACHING_SHARE = 0.7
 """Of the modelled capacity: with less demand and no backlog, misses say nothing about capacity."""
 UNBOUNDED = 100_000
+MORE_OF_DEARER = 2
+"""Replicas of a dearer pool that are tried in place of cheaper ones."""
 TOLERANCE = 0.1
 SPARE, UNDERRATED = 1.1, 0.99
 """While the derate is below that, so much more than needed must stay: with just enough, targets were missed."""
@@ -119,11 +121,28 @@ class FluidModel:
         return self.group.backlog - self.group.overdue + self.group.surge * (self.start_s + self.clear_s)
 
     def least(self) -> dict[str, int]:
-        """The lowest counts, none below what is ordered, that suffice; cheap pools are filled first.
+        """The cheapest counts, none below what is ordered, that suffice: cheap pools are filled first.
+
+        A replica or two of a dearer pool may do the work of more cheap ones than they cost.
+        """
+        ordered = self.group.counts()
+        filled = self._filled(ordered)
+        choices = [filled]
+        for pool in self.group.pools[1:]:
+            name = pool.spec.name
+            top = min(filled[name] + MORE_OF_DEARER, pool.spec.max)
+            choices += [self._filled({**ordered, name: count}) for count in range(filled[name], top + 1)]
+        return min(choices, key=self._dollars)
+
+    def _dollars(self, counts: dict[str, int]) -> float:
+        return fsum(counts[pool.spec.name] * pool.spec.dollars_per_hour for pool in self.group.pools)
+
+    def _filled(self, ordered: dict[str, int]) -> dict[str, int]:
+        """At least these counts, raised from the cheapest pool on until they suffice.
 
         The last pool is unbounded: the constraints cap what exceeds every maximum, and report it.
         """
-        counts = self.group.counts()
+        counts = dict(ordered)
         for index, pool in enumerate(self.group.pools):
             last = index == len(self.group.pools) - 1
             top = UNBOUNDED if last else max(pool.spec.max, counts[pool.spec.name])
@@ -279,14 +298,15 @@ def _one_more(ctx: _Context) -> Recommendation:
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
     work, highest = ctx.work, ctx.history.peak
-    fewer = _one_fewer(ctx, ctx.counts)
-    if fewer is None:
+    options = _one_fewer(ctx, ctx.counts)
+    if not options:
         return _hold(ctx)
     need = f"a capacity of {highest:.2f} was needed in the last {work.round_trip_s:.0f} s"
-    if not ctx.suffice(fewer, highest):
-        return _hold(ctx, ctx.rejected(fewer, f"{need}, and they have {ctx.capacity(fewer):.2f}"))
-    while (still_fewer := _one_fewer(ctx, fewer)) is not None and ctx.suffice(still_fewer, highest):
-        fewer = still_fewer
+    fewer = ctx.counts
+    while sufficing := [counts for counts in _one_fewer(ctx, fewer) if ctx.suffice(counts, highest)]:
+        fewer = sufficing[0]
+    if fewer == ctx.counts:
+        return _hold(ctx, ctx.rejected(options[0], f"{need}, and they have {ctx.capacity(options[0]):.2f}"))
     total, left_s = sum(fewer.values()), work.round_trip_s - ctx.history.covered_s(work.observation.now)
     if left_s > 0:
         body = f"scale to {total} pending: {left_s:.0f} s of cooldown left"
@@ -295,19 +315,17 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
     return ctx.recommend(fewer, ScaleReason.CONSOLIDATE, body)
 
 
-def _one_fewer(ctx: _Context, counts: dict[str, int]) -> dict[str, int] | None:
-    """One replica less above its pool's minimum: an absent one, else one of the most expensive pool.
+def _one_fewer(ctx: _Context, counts: dict[str, int]) -> list[dict[str, int]]:
+    """One replica less above a pool's minimum: an absent one first, then one of the most expensive pool.
 
     Only scale to zero removes the last replica.
     """
     if sum(counts.values()) <= 1:
-        return None
+        return []
     dearest_first = ctx.group.pools[::-1]
-    for pool in sorted(dearest_first, key=lambda pool: pool.absent <= pool.status.desired - counts[pool.spec.name]):
-        name = pool.spec.name
-        if counts[name] > pool.spec.min:
-            return {**counts, name: counts[name] - 1}
-    return None
+    pools = sorted(dearest_first, key=lambda pool: pool.absent <= pool.status.desired - counts[pool.spec.name])
+    names = [pool.spec.name for pool in pools if counts[pool.spec.name] > pool.spec.min]
+    return [{**counts, name: counts[name] - 1} for name in names]
 
 
 def _hold(ctx: _Context, *rejected: RejectedCount) -> Recommendation:
