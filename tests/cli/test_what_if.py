@@ -156,7 +156,7 @@ def test_the_document_has_the_same() -> None:
     compared = Compared(900.0, 4500.0, 12.4, outcome(2.0, 0.999), outcome(3.0, 0.9))
     found = document(question, made, WhatIfAnswer(compared, NO_TIME), 2.5)
     assert json.loads(json.dumps(found)) == found
-    assert found["exact"] is None
+    assert (found["exact"], found["exact_missing"]) == (None, NO_TIME)
     assert found["fluid"]["difference"] == {"replicas": 1.0, "peak": 0, "gpu_hours": 1.0, "dollars_per_hour": 2.5}
     assert (found["fluid"]["as_is"]["holds"], found["fluid"]["would_be"]["holds"]) == (True, False)
     (ttft, _) = found["fluid"]["would_be"]["targets"]

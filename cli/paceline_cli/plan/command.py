@@ -75,7 +75,7 @@ Slots = Annotated[
     int | None, typer.Option("--max-seqs", min=1, max=1024, help="Sequences at once; default FILE's, or 256.")
 ]
 Devices = Annotated[int, typer.Option("--devices", min=1, max=8, help="Most devices of one replica.")]
-Class = Annotated[RequestClass, typer.Option("--class", help="Class of FILE whose promise is planned.")]
+Class = Annotated[RequestClass, typer.Option("--class", help="Class whose promise is planned, also in the manifest.")]
 
 
 @app.command(help="Plan a service: does it fit, how many replicas, on what, at which latency and cost.")

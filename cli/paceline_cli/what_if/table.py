@@ -128,6 +128,7 @@ def document(question: Question, asked: WhatIf, answer: WhatIfAnswer, price: flo
         "known_s": asked.known_s,
         "fluid": _document(asked, answer.fluid, price),
         "exact": None if isinstance(answer.exact, str) else _document(asked, answer.exact, price),
+        "exact_missing": answer.exact if isinstance(answer.exact, str) else None,
     }
 
 
