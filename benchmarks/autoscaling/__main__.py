@@ -24,7 +24,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.autoscaling import ablations, faults, hindsight, matrix, misjudged, two_pools, valleys, whatif
 from benchmarks.autoscaling.cells import cells
@@ -49,6 +49,9 @@ from paceline_autoscaler.model import demand_library
 from paceline_autoscaler.model.work_history import WorkHistory
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_simulator.policies import SLO, STATIC
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 def room(names: Sequence[str]) -> None:
@@ -131,25 +134,14 @@ def suffer() -> None:
     print(faults.table(found))
 
 
-def misjudge(names: Sequence[str]) -> None:
-    found = dict(in_processes(misjudged.misjudge, misjudged.tasks(names)))
-    ordered = [found[task] for task in misjudged.tasks(names)]
-    misjudged.save(ordered)
-    print(misjudged.table(ordered))
-
-
-def share_pools() -> None:
-    found = dict(in_processes(two_pools.compare, two_pools.RATES))
-    ordered = [found[rate] for rate in two_pools.RATES]
-    two_pools.save(ordered)
-    print(two_pools.table(ordered))
-
-
-def fill_valleys() -> None:
-    found = dict(in_processes(valleys.fill, valleys.tasks()))
-    ordered = [found[task] for task in valleys.tasks()]
-    valleys.save(ordered)
-    print(valleys.table(ordered))
+def measure(
+    function: Callable[[A], R], tasks: Sequence[A], save: Callable[[list[R]], None], table: Callable[[list[R]], str]
+) -> None:
+    """All tasks; keeps and prints what comes of them in their order."""
+    found = dict(in_processes(function, tasks))
+    ordered = [found[task] for task in tasks]
+    save(ordered)
+    print(table(ordered))
 
 
 def report() -> None:
@@ -207,9 +199,9 @@ def commands(names: Sequence[str], policies: Sequence[str]) -> dict[str, Callabl
         "whatif": partial(look_at_variants, names),
         "ablations": partial(ablate, names),
         "faults": suffer,
-        "misjudged": partial(misjudge, names),
-        "two-pools": share_pools,
-        "valleys": fill_valleys,
+        "misjudged": lambda: measure(misjudged.misjudge, misjudged.tasks(names), misjudged.save, misjudged.table),
+        "two-pools": lambda: measure(two_pools.compare, two_pools.RATES, two_pools.save, two_pools.table),
+        "valleys": lambda: measure(valleys.fill, valleys.tasks(), valleys.save, valleys.table),
         "report": report,
     }
 

@@ -144,10 +144,9 @@ def _by(paths: type[DemandPaths]) -> OutlookOf:
         return DemandOutlook(history, bins, paths)
 
     def outlook(history: WorkHistory, lead_s: float, level: float, slack_s: float, allowed: float) -> Outlook:
-        found = made(history, lead_bins(lead_s))
+        found, whole = made(history, lead_bins(lead_s)), service_outlook(history, lead_s, level, slack_s, allowed)
         if not found.known:
-            return service_outlook(history, lead_s, level, slack_s, allowed)
-        whole = service_outlook(history, lead_s, level, slack_s, allowed)
+            return whole
         return replace(found.at(level, slack_s, allowed), others=whole.others, doubt=whole.doubt)
 
     return outlook

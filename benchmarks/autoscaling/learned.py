@@ -43,7 +43,7 @@ class Learned:
     def policy(self, lead_s: float, times: float = 1.0, lag_s: float = 1.0) -> ProductionPolicy:
         """Our policy at the begin of a window where starts take `lead_s` and `times` the requests come."""
         learned = replace(self.state.learned, starts=having_started({TARGET.pool: lead_s}).learned.starts)
-        histories = tuple((role, _before(_scaled(history, times))) for role, history in self.knowledge.histories)
+        histories = tuple((role, before(_scaled(history, times))) for role, history in self.knowledge.histories)
         return ProductionPolicy(lag_s=lag_s, state=State(learned=learned), knowledge=Knowledge(histories))
 
     @property
@@ -89,6 +89,6 @@ def _scaled(history: WorkHistory, times: float) -> WorkHistory:
     return replace(history, codes=codes, variance=history.variance * times**2, mean=history.mean * times)
 
 
-def _before(history: WorkHistory) -> WorkHistory:
-    """The same, ended a bin before a window begins."""
+def before(history: WorkHistory) -> WorkHistory:
+    """The same history, ended a bin before a window begins."""
     return replace(history, begin=EPOCH.timestamp() - (len(history.codes) + 1) * BIN_S)

@@ -1,4 +1,4 @@
-"""What an engine model costs that is wrong: our policy on the first scored window of each cell, exactly.
+"""A wrong engine model's cost: our policy on the first scored window of each cell, exactly.
 
 Replicas report step times that are a fifth shorter or longer than what steps take, so the policy, gateways and
 schedulers rely on a wrong speed, and have to see by what is served that it is. The right model's row is the matrix's.
@@ -15,7 +15,7 @@ from benchmarks.autoscaling.hindsight import SEED
 from benchmarks.autoscaling.jobs import cell_of
 from benchmarks.autoscaling.learned import learned
 from benchmarks.autoscaling.store import FOLDER, CellFile, write
-from benchmarks.simulator.cells import LEAD_S
+from benchmarks.simulator.cells import LEAD_S, scaled
 
 from paceline_simulator.policies import SLO
 from paceline_simulator.simulation import ServicePlan, Simulation
@@ -43,8 +43,7 @@ def misjudge(task: tuple[str, float]) -> Misjudged:
     requests = requests_of(window, SEED)
     made = service_plan(requests, learned(name).policy(LEAD_S), fluid_plan(window, requests).replicas)
     result = Simulation(run_plan(window, misjudged_plan(made, factor), SEED)).run()
-    rows = CellFile.load(name).runs.values()
-    own = next(row.result for row in rows if (row.policy, row.window, row.seed) == (SLO, window.name, SEED))
+    own = CellFile.load(name).result(SLO, window.name, SEED)
     return Misjudged(
         cell=name,
         factor=factor,
@@ -58,9 +57,8 @@ def misjudge(task: tuple[str, float]) -> Misjudged:
 def misjudged_plan(plan: ServicePlan, factor: float) -> ServicePlan:
     """The same engine, but its replicas report step times of `factor` times the real ones."""
     (pool,) = plan.pools
-    seconds = pool.engine.model.model_dump(exclude={"observations"})
-    model = pool.engine.model.model_copy(update={name: factor * value for name, value in seconds.items()})
-    return replace(plan, pools=(replace(pool, engine=replace(pool.engine, model=model)),))
+    engine = replace(pool.engine, model=scaled(pool.engine.model, factor))
+    return replace(plan, pools=(replace(pool, engine=engine),))
 
 
 def tasks(names: Iterable[str]) -> list[tuple[str, float]]:

@@ -102,6 +102,12 @@ class CellFile:
         self.runs[row.key] = row
         self.save()
 
+    def result(self, policy: str, window: str, seed: int) -> dict[str, Any]:
+        """A run's, whatever the setting; raises StopIteration without one."""
+        return next(
+            row.result for row in self.runs.values() if (row.policy, row.window, row.seed) == (policy, window, seed)
+        )
+
     def has(self, key: tuple[str, str, str, int], digest: str) -> bool:
         """Whether this run is there, with the same decisions."""
         found = self.runs.get(key)

@@ -13,16 +13,17 @@ from random import Random
 
 from benchmarks.autoscaling.cells import WARMUP_S, Window
 from benchmarks.autoscaling.exact import SCRAPE_LAG_S, SPREAD, run_plan
+from benchmarks.autoscaling.learned import before
 from benchmarks.autoscaling.store import FOLDER, write
-from benchmarks.simulator.cells import LEAD_S, STEP_TIME, TARGET, engine, service, trace
+from benchmarks.simulator.cells import LEAD_S, STEP_TIME, TARGET, engine, scaled, service, trace
 
-from paceline_autoscaler.model.work_history import BIN_S, MAX_BINS
+from paceline_autoscaler.model.work_history import MAX_BINS
 from paceline_autoscaler.policies.replica_policy import ProductionPolicy, ReplicaPolicy, having_started
 from paceline_autoscaler.state import Knowledge
 from paceline_autoscaler.types import Observation
 from paceline_core.registry.enums import RequestClass
 from paceline_planner.step_clock import FittedClock
-from paceline_simulator.cluster import EPOCH, PoolPlan, StartTimes
+from paceline_simulator.cluster import PoolPlan, StartTimes
 from paceline_simulator.control import MetricsSpec
 from paceline_simulator.simulation import ServicePlan, Simulation
 from paceline_simulator.traces import TraceRequest
@@ -38,7 +39,6 @@ SEED = 1
 _SECONDS = 1800.0
 _EQUAL = 1e-3
 """A pair attains as much if it attains less by so little."""
-_SECONDS_OF_A_STEP = ("base", "prefill", "sequence", "kv", "context")
 _POOLS = (
     {"name": "one", "accelerator": "h100", "replicas": {"min": 0, "max": MOST_ONE}},
     {"name": "two", "accelerator": "h100", "gpusPerReplica": 2, "replicas": {"min": 0, "max": MOST_TWO}},
@@ -101,8 +101,7 @@ def _known(rate: float) -> ProductionPolicy:
     _run(window, window.requests(SEED + 1), seen, FIRST)
     ((role, history),) = seen.recorder.histories
     codes = (history.codes.replace(b"\0", b"") * MAX_BINS)[:MAX_BINS]
-    begin = EPOCH.timestamp() - (MAX_BINS + 1) * BIN_S
-    return ProductionPolicy(state=state, knowledge=Knowledge(((role, replace(history, begin=begin, codes=codes)),)))
+    return ProductionPolicy(state=state, knowledge=Knowledge(((role, before(replace(history, codes=codes))),)))
 
 
 def _window(rate: float) -> Window:
@@ -114,7 +113,7 @@ def _window(rate: float) -> Window:
 
 
 def _run(window: Window, requests: Sequence[TraceRequest], policy: ReplicaPolicy, replicas: Mapping[str, int]) -> Pair:
-    fast = STEP_TIME.model_copy(update={name: getattr(STEP_TIME, name) / SPEED for name in _SECONDS_OF_A_STEP})
+    fast = scaled(STEP_TIME, 1 / SPEED)
     engines = {"one": engine(), "two": replace(engine(), clock=FittedClock(fast), model=fast)}
     start = StartTimes.of(LEAD_S, SPREAD)
     pools = tuple(

@@ -79,11 +79,8 @@ def fill(task: tuple[str, int]) -> Valley:
     offered = [request for request in requests if WARMUP_S <= request.at < window.end]
     attained = [one for one in result.scored() if one.tenant != _OFFLINE and one.attained]
     tokens = _tokens(attained) + _tokens([one for one in result.requests if _filled(one, window)])
-    rows = CellFile.load(name).runs.values()
-    ours, oracle = (
-        next(row.result for row in rows if (row.policy, row.window, row.seed) == (policy, window.name, SEED))
-        for policy in (SLO, ORACLE)
-    )
+    file = CellFile.load(name)
+    ours, oracle = (file.result(policy, window.name, SEED) for policy in (SLO, ORACLE))
     return Valley(
         cell=name,
         window=window.name,

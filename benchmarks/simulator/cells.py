@@ -48,6 +48,12 @@ FILES = {
 }
 
 
+def scaled(step: StepTime, factor: float) -> StepTime:
+    """A step time of `factor` times as many seconds."""
+    seconds = step.model_dump(exclude={"observations"})
+    return step.model_copy(update={name: factor * value for name, value in seconds.items()})
+
+
 def engine(*, leaps: bool = True) -> EngineSpec:
     return EngineSpec(FittedClock(STEP_TIME), STEP_TIME, LIMITS, KV_TOKENS // PAGE_TOKENS, leaps=leaps)
 

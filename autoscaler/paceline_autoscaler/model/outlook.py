@@ -113,7 +113,7 @@ def service_outlook(history: WorkHistory, lead_s: float, level: float, slack_s: 
 
     Until the history has KNOWN_BINS of work, and paths, it is that of public traces that have its mean, or this level
     if it has none. Less than the mean needs no more than the mean: quiet minutes of a service that is hardly known
-    announce no burst. It needs its level at least.
+    announce no burst. It needs its level at least. From KNOWN_BINS on public traces count by `doubt`.
     """
     own = outlook_of(history, lead_bins(lead_s))
     library = outlook_of(LIBRARY, lead_bins(lead_s))
