@@ -137,7 +137,7 @@ def suffer() -> None:
 def measure(
     function: Callable[[A], R], tasks: Sequence[A], save: Callable[[list[R]], None], table: Callable[[list[R]], str]
 ) -> None:
-    """All tasks; keeps and prints what comes of them in their order."""
+    """Run tasks in processes; save and print their results in the order of the tasks."""
     found = dict(in_processes(function, tasks))
     ordered = [found[task] for task in tasks]
     save(ordered)

@@ -29,7 +29,7 @@ class DemandPeak:
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history: `demand`, and `rate`, the capacity that it needs once replicas have started.
+    """Sample that a pass adds: `demand`, and `rate`, the capacity that it needs once replicas have started.
 
     `surge`: how many times as much that is if shorter windows than that of demand are right; `complete`: every gateway
     has reported; `behind`: work or a start is pending.

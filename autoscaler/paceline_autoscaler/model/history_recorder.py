@@ -38,7 +38,7 @@ class HistoryRecorder:
         return replace(stored, histories=self.histories)
 
     def unknown(self, now: float) -> tuple[UnknownSpan, ...]:
-        """What of the last seven days is not known."""
+        """Spans of the last seven days that are not known."""
         return unknown_spans([history for _, history in self.histories], now)
 
     def fill(self, found: Iterable[tuple[Role, WorkHistory]], before: Knowledge) -> Knowledge:

@@ -94,7 +94,7 @@ def _for_open_requests(group: RoleEstimate, work: WorkEstimate) -> int:
 
 
 def _busy(group: RoleEstimate, work: WorkEstimate) -> BusySample | None:
-    """What replicas are to do while work waits; None while none does, or while it is not known what."""
+    """Demand on the ready replicas while work waits; None while none does, or while demand is not known."""
     capacity = group.ready_capacity(1.0)
     if not work.backlogged or capacity <= 0 or MissingSignal.GATEWAYS in work.missing:
         return None
@@ -212,7 +212,7 @@ class _Context:
         return self.capacity(counts) >= spare * needed + margin and self.fluid.fits(counts)
 
     def rejected(self, counts: dict[str, int], why: str) -> RejectedCount:
-        """These counts beside what the other roles order."""
+        """The whole service with these counts, beside what the other roles order."""
         service = {**self.work.ordered, **counts}
         return RejectedCount(sum(service.values()), cost_per_hour(self.work.spec, service), why)
 
@@ -316,7 +316,7 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
 
 
 def _one_fewer(ctx: _Context, counts: dict[str, int]) -> list[dict[str, int]]:
-    """One replica less above a pool's minimum: an absent one first, then one of the most expensive pool.
+    """Counts with one replica less, above a pool's minimum: first an absent one, then one of the most expensive pool.
 
     Only scale to zero removes the last replica.
     """

@@ -139,7 +139,7 @@ def load_of(subject: Subject, rps: float, lengths: LengthDistribution, promised:
 def subject_of(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Path | None, model: str, service: str | None, request_class: RequestClass, slo: str, accelerator: str | None
 ) -> Subject:
-    """What the options name, with its promise. Raises InvalidInput."""
+    """The subject that the options name, with its promise. Raises InvalidInput."""
     if (file is None) == (not model):
         problem = "give --file or --model, not both" if model else "one of --file and --model is needed"
         raise InvalidInput("--file", problem)

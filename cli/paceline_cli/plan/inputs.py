@@ -1,4 +1,4 @@
-"""What is planned, from a manifest or from a model folder and options. Every refusal names the option and the fix."""
+"""Subject of a plan, from a manifest or from a model folder and options. Every refusal names the option and the fix."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _KV_DTYPES = {"bf16": Dtype.BF16, "fp16": Dtype.FP16, "fp32": Dtype.FP32, "fp8":
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is planned: the model, where it may run, what its engine may do, and what it promises, if it says so."""
+    """A model to plan for, where it may run, what its engine may do, and what it promises, if it says so."""
 
     name: str
     shape: ModelShape
@@ -131,7 +131,7 @@ def accelerators(text: str, known: Mapping[str, Accelerator] = CATALOGUE) -> tup
 
 
 def promise_of(targets: Sequence[Target]) -> LatencyPromise | None:
-    """All targets of TTFT and TPOT; None if neither is promised."""
+    """The promise of all targets of TTFT and TPOT; None if neither is promised."""
     extra = next((target.per_prompt_token for target in targets if target.metric == "ttft"), 0.0)
     limits = [
         FurtherLimit(metric, target.quantile, target.seconds)

@@ -102,7 +102,7 @@ def _cells(one: PlannedPool) -> tuple[str, ...]:
 
 
 def nearest_lines(plan: Plan) -> Iterator[str]:
-    """That nothing keeps the promise, and what would be kept."""
+    """Lines that tell that nothing keeps the promise, and what would be kept."""
     if plan.nearest is not None:
         yield "nothing keeps this promise"
         yield f"  the nearest one: {_kept(plan.nearest)}"

@@ -1,4 +1,4 @@
-"""What the two commands `what-if` share once they have asked their autoscaler: join what is known, run, and show."""
+"""Shared by the two commands `what-if`, once they have asked their autoscaler: join what is known, run, and show."""
 
 import sys
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ MOST_TIMES = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be changed, and how far back. `slo`: (metric, quantile, limit) as they stand in a manifest."""
+    """A change to try, and how far back. `slo`: (metric, quantile, limit) as they stand in a manifest."""
 
     slo: tuple[tuple[str, str, str], ...]
     factor: float

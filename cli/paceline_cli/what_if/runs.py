@@ -35,7 +35,7 @@ _RETURN_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Both outcomes of one way to simulate, from `start_s` to `end_s` of the span, and how long it took."""
+    """Outcomes of both variants by one way to simulate, from `start_s` to `end_s` of the span, and how long it took."""
 
     start_s: float
     end_s: float
